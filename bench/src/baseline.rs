@@ -84,7 +84,7 @@ pub struct Change {
     pub now: f64,
     /// New median divided by the earlier one, minus 1: 0.1 is 10 % more.
     pub change: f64,
-    /// Smallest and largest change between quartiles of both sides; `None` with fewer than three runs of a side.
+    /// Smallest and largest change between the quartiles of both sides; `None` if a side has fewer than three runs.
     pub spread: Option<[f64; 2]>,
     pub trend: Trend,
 }
@@ -94,7 +94,7 @@ pub struct Change {
 pub struct Comparison {
     /// Origin of the earlier results.
     pub baseline: Provenance,
-    /// Differences of the machines that make changes meaningless, in words.
+    /// Descriptions of differences between the machines, which make changes meaningless.
     pub differences: Vec<String>,
     /// Figures present in both runs.
     pub changes: Vec<Change>,
@@ -107,7 +107,7 @@ impl Baseline {
     ///
     /// # Errors
     ///
-    /// It is not such a document.
+    /// The text is not such a document.
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(text)
     }

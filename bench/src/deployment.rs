@@ -243,8 +243,8 @@ fn missing(expected: &'static str, got: &str) -> Error {
 /// Time limit for a server's socket.
 const LISTENS: Duration = Duration::from_secs(30);
 
-/// Runs a deployment whose initiator is the front end `name` of `program`, on the second CPU: the client has the first one. `load` gets the front
-/// end's socket; then the front end is stopped, and with it the session.
+/// Runs a deployment whose initiator is the front end `name` of `program`. The front end runs on the second CPU, because the client uses the first
+/// one. `load` is called with the front end's socket; afterwards the front end is stopped, which ends the session.
 ///
 /// # Errors
 ///

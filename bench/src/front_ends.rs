@@ -15,7 +15,7 @@ use crate::file::Times;
 use crate::series::{Figures, Operation, Point};
 use crate::{Error, deployment, file};
 
-/// Time limit beside the run itself.
+/// Time allowed in addition to the duration of the run.
 const EXTRA_TIME: Duration = Duration::from_secs(30);
 /// Port of nbdkit on a machine of its own.
 const TCP_PORT: u16 = 10_809;
@@ -53,7 +53,7 @@ pub fn nbd_points() -> [Point; 4] {
     ]
 }
 
-/// Runs fio over a Unix socket, on a disk in nbdkit's memory of the size of the storage at this point.
+/// Runs fio over a Unix socket against nbdkit's memory plugin, with a disk as large as the storage at this point.
 ///
 /// # Errors
 ///
@@ -306,7 +306,7 @@ struct Client<'a> {
 }
 
 impl Client<'_> {
-    /// Has all I/Os in flight until this many more have completed, and returns how many have.
+    /// Keeps all I/Os in flight until at least `count` have completed, and returns the number of completed ones.
     fn run(&mut self, count: usize) -> Result<usize, Error> {
         let mut completed = 0;
         while completed < count {

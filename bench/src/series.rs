@@ -39,7 +39,7 @@ impl Figures {
         Self::of_rate(0.0, 0)
     }
 
-    /// Figures with this rate of I/Os of this size, and no others.
+    /// Figures that consist of a rate, in I/Os per second, and the resulting bandwidth.
     pub fn of_rate(rate: f64, block_size: u32) -> Self {
         Self {
             rate,
@@ -106,7 +106,7 @@ impl SystemCalls {
 pub struct AfterPause {
     /// Length of the pause in seconds.
     pub pause_seconds: f64,
-    /// Rate of the first I/Os after the pause, per second.
+    /// Rate of the first I/Os after the pause, in I/Os per second.
     pub first_rate: f64,
     /// Median rate of as many I/Os without a pause, per second.
     pub steady_rate: f64,

@@ -554,11 +554,11 @@ impl fmt::Display for Exchanged {
 }
 
 impl Runner {
-    /// Our roles.
+    /// The mix of our roles only.
     ///
     /// # Panics
     ///
-    /// If there is no mix of this name.
+    /// If the runner was created without it.
     pub fn ours(&self) -> &Mix {
         self.mixes.get(OURS).expect("a mix called rust")
     }

@@ -57,13 +57,13 @@ pub struct Options {
     #[arg(long, value_name = "nbd|cpp=DIR")]
     compare: Vec<String>,
 
-    /// Measure a target with its blocks in this file beside fio's io_uring engine on the same one, and nothing else; 512 MiB, made when it is not
+    /// Measure only a target with its blocks in this file, and fio's io_uring engine on the same file; 512 MiB, created if the file is not
     /// there, and left there
     #[arg(long, value_name = "FILE")]
     backing: Option<PathBuf>,
 
-    /// Measure zero-copy reads between two machines, which are network namespaces of this one, beside a bare TCP connection and nbdkit over TCP
-    /// under fio, and nothing else
+    /// Measure only zero-copy reads between two machines, which are network namespaces of this one, and for comparison a bare TCP connection and
+    /// nbdkit over TCP under fio
     #[arg(long, value_name = "2", value_parser = value_parser!(u8).range(2..=2), conflicts_with_all = ["backing", "compare", "axes"])]
     hosts: Option<u8>,
 

@@ -168,7 +168,7 @@ impl fmt::Display for UsageError {
 
 impl Error for UsageError {}
 
-/// Creates an error of wrong usage.
+/// Creates a usage error.
 fn usage(message: impl Into<String>) -> Box<dyn Error> {
     Box::new(UsageError(message.into()))
 }

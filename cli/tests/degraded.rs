@@ -11,7 +11,9 @@ use deployment::process::{Process, Signal};
 use serde_json::{Value, json};
 use wire::control::{Message, Payload};
 
-use crate::support::gga::{BLOCKS, Set, TARGETS, compressible, interrupted, redundancy, under_way};
+use crate::support::gga::{
+    BLOCKS, Set, TARGETS, compressible, interrupted, redundancy, wait_for_io,
+};
 use crate::support::{
     BLOCK_SIZE, Sandbox, TIMEOUT, default_deadline, document, expect_failure, killed, text,
     wait_for_log, wait_for_progress,
@@ -543,18 +545,18 @@ fn two_stale_disks_are_refused_unless_the_third_is_discarded() {
         let refused = expect_failure(set.initiator(READ, &old, BLOCKS));
         expect_failure(service);
         for part in [
-            "expected two storage targets that have all that was written",
+            "expected two current storage targets",
             "with --rebuild",
-            "what was written since is lost",
+            "newer writes are lost",
         ] {
             assert!(refused.contains(part), "{refused}");
         }
-        // Discarding one of the two others does not help.
+        // Discarding one of the other two does not help.
         let service = set.service(&["--rebuild", TARGETS[restored[0]]]);
         let refused = expect_failure(set.initiator(READ, &old, BLOCKS));
         expect_failure(service);
         assert!(
-            refused.contains("expected two storage targets"),
+            refused.contains("expected two current storage targets"),
             "{refused}"
         );
 
@@ -597,7 +599,7 @@ fn disk_replaced_by_an_older_one_within_a_session_is_rebuilt() {
         let mut reader = set.reader(&new);
         set.kill(number);
         wait_for_log(&service, &format!("detached storage target {name}"), 1);
-        under_way(&mut reader);
+        wait_for_io(&mut reader);
         restore(&set, &copies, &[number]);
         set.start(number);
         let all =
@@ -622,7 +624,7 @@ fn disk_that_lost_writes_within_a_session_is_scrubbed_on_rejoin() {
         let mut reader = set.reader(&new);
         set.kill(number);
         wait_for_log(&service, &format!("detached storage target {name}"), 1);
-        under_way(&mut reader);
+        wait_for_io(&mut reader);
         for (block, chunk) in before.chunks(set.chunk_size()).enumerate() {
             set.put(number, block, 0, chunk);
         }
@@ -654,7 +656,7 @@ fn target_of_another_set_does_not_replace_a_lost_one() {
     fs::copy(other.path(1), set.path(1)).expect("copied");
     set.start(1);
     wait_for_log(&service, "expected a target of set", 1);
-    under_way(&mut reader);
+    wait_for_io(&mut reader);
     set.kill(1);
     assert!(set.stored(1) == other.stored(1), "it was overwritten");
     interrupted(reader);
@@ -677,7 +679,7 @@ fn begins_without(set: &mut Set, number: usize, old: &Path, new: &Path) {
     let all = format!("storage target {name} is online: rebuilding {BLOCKS} stripes, all of them");
     wait_for_log(&service, &all, 1);
     wait_for_log(&service, &format!("{name} is up to date"), 1);
-    under_way(&mut writer);
+    wait_for_io(&mut writer);
     set.reads_with_any_two(&service, writer);
     service
         .finish(default_deadline(), || false)

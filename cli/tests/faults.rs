@@ -21,7 +21,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::support::gga::{
-    BLOCKS, ENDLESS, Set, TARGETS, compressible, interrupted, redundancy, under_way,
+    BLOCKS, ENDLESS, Set, TARGETS, compressible, interrupted, redundancy, wait_for_io,
 };
 use crate::support::{
     BLOCK_SIZE, PROGRAM, Sandbox, TIMEOUT, default_deadline, document, ended, expect_failure, json,
@@ -579,8 +579,8 @@ fn lose_under_load(
     for target in set.targets.iter().flatten() {
         wait_for_log(target, &format!(": epoch {epoch}-"), 1);
     }
-    under_way(&mut writer);
-    under_way(&mut writer);
+    wait_for_io(&mut writer);
+    wait_for_io(&mut writer);
     writer
 }
 
@@ -651,7 +651,7 @@ fn without_two_current_targets_no_session_starts() {
     let service = set.service(&[]);
     let refused = expect_failure(set.initiator("read_throughput_test", &content, BLOCKS));
     for part in [
-        "expected two storage targets",
+        "expected two current storage targets",
         "up to epoch 2",
         ", epoch 1 (",
         "data_2: empty or of no set",

@@ -201,7 +201,7 @@ fn killed_front_end_loses_no_block_while_a_target_is_offline() {
     let [data_1, (data_2, _), (mut data_p, _)] = targets;
     let mut versions = [Versions::default(); BLOCKS];
     let (mut server, mut socket) = serve(&sandbox, &[]);
-    // Offline from now on: blocks that are written below are stored on the two others only.
+    // Offline from now on: blocks that are written below are stored on the other two only.
     data_p.signal(Signal::TERM);
     data_p.wait(default_deadline()).expect("it ends");
     for _ in 0..2 {
@@ -284,7 +284,7 @@ fn flush_is_offered_only_if_the_targets_have_it() {
     stop(target);
 }
 
-/// A program of the system, if it is installed; in CI it must be.
+/// Command of a system program; `None` if it is not installed, which is a failure in CI.
 fn installed(program: &str) -> Option<Command> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let is_there = std::env::split_paths(&path).any(|it| it.join(program).is_file());

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use deployment::process::{Process, Signal};
 
-use crate::support::gga::{TARGETS, compressible, under_way};
+use crate::support::gga::{TARGETS, compressible, wait_for_io};
 use crate::support::{
     BLOCK_SIZE, Resources, Sandbox, content, default_deadline, document, ended, expect_failure,
     killed, text, wait_for_log,
@@ -423,7 +423,7 @@ fn statistics(signal: Signal, format: &[&'static str]) -> String {
         .chain(format.iter().copied())
         .collect();
     let mut initiator = sandbox.spawn("initiator", &arguments);
-    under_way(&mut initiator);
+    wait_for_io(&mut initiator);
     initiator.signal(signal);
     let status = initiator
         .wait(default_deadline())

@@ -17,7 +17,7 @@ use deployment::network::Network;
 use deployment::port::Port;
 use deployment::process::{Process, Signal};
 use libtest_mimic::{Arguments, Failed, Trial};
-use support::gga::{self, under_way};
+use support::gga::{self, wait_for_io};
 use support::{
     Certificates, TIMEOUT, default_deadline, document, killed, long_timeouts, start_target, text,
     wait_for_log, waiting,
@@ -354,7 +354,7 @@ fn gga_over_tls() -> Result<(), Failed> {
     gga(["127.0.0.1"; 3], &machine("near"), far.each_ref())
 }
 
-/// Service sides whose certificate has expired, is for another host, or is of another authority.
+/// Certificates of the service side that have expired, name another host, or are signed by another authority are refused.
 fn wrong_certificates() -> Result<(), Failed> {
     let directory = tempfile::tempdir()?;
     Certificates::new(directory.path());
@@ -458,21 +458,21 @@ fn lost_target_rejoins_over_tls() -> Result<(), Failed> {
         "--progress",
         "always",
     ]);
-    under_way(&mut initiator);
+    wait_for_io(&mut initiator);
     killed(targets[1].take().ok_or("it runs")?);
     wait_for_log(&service, "detached storage target data_2", 1);
     // Its control channel is accepted, but its memory cannot be accessed.
     let other = start(1, "other-127.0.0.1");
     wait_for_log(&other, "TLS: ", 1);
     wait_for_log(&service, "trying again", 1);
-    under_way(&mut initiator);
+    wait_for_io(&mut initiator);
     if service.stderr().contains("data_2 is up to date") {
         return Err(service.stderr().into());
     }
     killed(other);
     targets[1] = Some(start(1, good));
     wait_for_log(&service, "storage target data_2 is up to date", 1);
-    under_way(&mut initiator);
+    wait_for_io(&mut initiator);
     gga::interrupted(initiator);
     Ok(())
 }

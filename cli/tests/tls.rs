@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, TcpStream};
 
 use deployment::process::Process;
 
-use crate::support::gga::{Set, interrupted, under_way};
+use crate::support::gga::{Set, interrupted, wait_for_io};
 use crate::support::{
     Certificates, Sandbox, document, ended, expect_failure, wait_for_log, waiting,
 };
@@ -171,7 +171,7 @@ fn lost_target_rejoins_over_tls_with_a_certificate_of_the_same_authority() {
     wait_for_log(&service, "detached storage target data_2", 1);
     set.start_with(1, &bad);
     wait_for_log(&service, "invalid peer certificate", 3);
-    under_way(&mut writer);
+    wait_for_io(&mut writer);
     assert!(!service.stderr().contains("data_2 is up to date"));
     set.kill(1);
     set.start_with(1, &good);

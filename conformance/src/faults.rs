@@ -277,7 +277,7 @@ impl fmt::Display for Fault {
 pub enum Phase {
     /// Service and targets are connected, and wait for an initiator.
     Waiting,
-    /// A frame of this type has been sent and not yet delivered, after this many others of the type.
+    /// A frame of this type has been sent but not yet delivered, after this many others of the type.
     Frame(MessageType, u32),
     /// The whole storage has been written, and I/Os are in flight.
     Io,
@@ -334,7 +334,7 @@ impl Serialize for Phase {
 pub enum Mode {
     /// The other roles exit.
     Once,
-    /// They run with `--sessions forever`, and serve the next session.
+    /// The other roles run with `--sessions forever`, and serve the next session.
     Serving,
     /// The service runs with `--degraded on`, and continues without a target.
     Degraded,

@@ -1,8 +1,8 @@
 //! An attacker against one role: limits what a client that violates the protocol can cost.
 //!
 //! Each [`Attack`] is data: bytes on control channels, frames of Comch, requests to the role's agent, or a session with memory, an agent and rings
-//! of the attacker's. A small driver plays it, and then asks as another client whether the role still serves, and the operating system what
-//! it takes. The attacker's sockets, rings and agent are made from the documented layouts: it shares no code with softdoca.
+//! of the attacker's. A small driver executes it, then checks that the role still serves another client, and measures the role's resources
+//! through the operating system. The attacker's sockets, rings and agent are built from the documented layouts, without softdoca's code.
 
 mod attack;
 mod catalogue;
@@ -42,24 +42,25 @@ pub struct Settings {
     /// Programs of the role and its targets.
     pub implementation: Implementation,
     pub role: Role,
-    /// Attacks, one of which runs at a time.
+    /// Attacks; one runs at a time.
     pub attacks: Vec<Attack>,
-    /// With a limit, the attacks run in random order until it is reached, beside a well-behaved client; without one, each runs once.
+    /// With a limit, the attacks run in random order until it is reached, while a well-behaved client is served; without one, each runs once.
     pub limit: Option<Limit>,
     /// Seed of the random order; random if `None`.
     pub seed: Option<u64>,
-    /// Makes the command of the client's process, which calls [`ClientEndpoint::run`].
+    /// Creates the command of the client's process, which calls [`ClientEndpoint::run`].
     pub client: Box<dyn Fn(&ClientEndpoint) -> Command>,
 }
 
-/// An attack lasts at most this long, whatever it waits for.
+/// Maximum duration of an attack.
 const LONGEST: Duration = Duration::from_secs(2);
-/// Time that the role has for answers to requests that an attacker makes on the way.
+/// Time limit for the role's answers to the valid requests of an attacker.
 const ANSWER: Duration = Duration::from_secs(6);
-/// Memory and descriptors are looked at again until they are as they may be, for this long.
+/// Time limit for memory and descriptors to return to their allowed values.
 const SETTLE: Duration = Duration::from_secs(3);
 
-/// Runs the attacks. Calls `done` with the name of each attack after its end; skips the remaining ones when `interrupted` returns `true`.
+/// Runs the attacks. Calls `done` with the name of each attack when it has completed; skips the remaining ones once `interrupted` returns
+/// `true`.
 pub fn run(settings: &Settings, done: &dyn Fn(&str), interrupted: &dyn Fn() -> bool) -> Report {
     if let Some(limit) = settings.limit {
         return endurance::endure(settings, limit, done, interrupted);
@@ -94,7 +95,7 @@ fn try_one<'a>(settings: &'a Settings, attack: &Attack, server: &mut Option<Serv
     let running = match server.take() {
         Some(running) => Ok(running),
         None => Server::start(settings.role, &settings.implementation).and_then(|started| {
-            // What its first session takes, it keeps.
+            // The role keeps some resources of its first session.
             started.serve_another()?;
             Ok(started)
         }),
@@ -124,13 +125,13 @@ fn try_one<'a>(settings: &'a Settings, attack: &Attack, server: &mut Option<Serv
     }
 }
 
-/// Plays an attack and compares what it cost with what it may cost.
+/// Executes an attack and compares its cost with the limits.
 fn measure(server: &Server<'_>, attack: &Attack) -> (Result<(), Violation>, Option<String>) {
     let (before, lines) = match server.resources() {
         Ok(before) => (before, server.lines()),
         Err(violation) => return (Err(violation), None),
     };
-    // An attack that cannot go on has been stopped by the role: what it costs is what counts.
+    // An attack that fails to continue was stopped by the role: only its cost matters.
     let mut observation = Observation::default();
     let stopped = play(server, &attack.play, &mut observation).err();
     let Observation { held_up, violation } = observation;
@@ -212,14 +213,14 @@ fn judge(
 struct Observation {
     /// The longest time that another client waited for a reaction.
     held_up: Duration,
-    /// Something that it must not see.
+    /// Violation observed by the attacker.
     violation: Option<Violation>,
 }
 
 fn play(server: &Server<'_>, play: &Play, observation: &mut Observation) -> io::Result<()> {
     let held_up = &mut observation.held_up;
     match play {
-        // Of an initiator, which is started for each.
+        // For initiators, which are started for each attack elsewhere.
         Play::Service(_) => Ok(()),
         Play::Control(control) => play_control(&server.endpoint(), control),
         Play::Silent(silent) => {
@@ -237,7 +238,7 @@ fn play(server: &Server<'_>, play: &Play, observation: &mut Observation) -> io::
             play_exported(server, *attack, observation)
         }
         Play::Network(attack) => {
-            // The role listens once it has exported something.
+            // The role listens only after it has exported something.
             let session = Session {
                 claims: false,
                 ..Session::with(Step::Connect, Manner::Sound)
@@ -267,7 +268,7 @@ fn play(server: &Server<'_>, play: &Play, observation: &mut Observation) -> io::
     }
 }
 
-/// Takes part in a session, and attacks memory that the service exports to its first target for it.
+/// Acts as the first target of a session, and attacks the memory that the service exports to it.
 fn play_exported(
     server: &Server<'_>,
     attack: Exported,
@@ -347,7 +348,7 @@ fn send(channel: &mut Channel, bytes: &[u8], control: &Control) -> io::Result<()
             std::thread::sleep(control.pace);
         }
         if control.reads {
-            // Whatever has come is thrown away.
+            // Received bytes are discarded.
             while let Ok(Some(read)) = channel.read(Duration::ZERO)
                 && !read.is_empty()
             {}
@@ -359,7 +360,7 @@ fn send(channel: &mut Channel, bytes: &[u8], control: &Control) -> io::Result<()
     Ok(())
 }
 
-/// Has silent connections, and returns the longest time until another client was served beside them.
+/// Opens silent connections, and returns the longest time until another client was served meanwhile.
 fn play_silent(server: &Server<'_>, silent: &Silent) -> Duration {
     let begin = Instant::now();
     let stop = AtomicBool::new(false);
@@ -369,7 +370,7 @@ fn play_silent(server: &Server<'_>, silent: &Silent) -> Duration {
             let mut open = Vec::new();
             while !stop.load(Ordering::Relaxed) {
                 open.retain_mut(|channel: &mut Channel| {
-                    // Any bytes are the reason why it is going to be closed.
+                    // Received bytes are an error message that precedes the close.
                     matches!(channel.read(Duration::ZERO), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
                 });
                 if open.len() < silent.connections {
@@ -380,11 +381,11 @@ fn play_silent(server: &Server<'_>, silent: &Silent) -> Duration {
         });
         let mut longest = Duration::ZERO;
         while begin.elapsed() < silent.hold {
-            // All of them are there.
+            // By then, all connections are open.
             std::thread::sleep(silent.pace * 2 * silent.connections as u32);
             let turn = server.session_lock().enter();
             let attempt = Instant::now();
-            // A client that is not served has waited for too long.
+            // A client that is not served shows in the waiting time.
             let _ = server.serve_another();
             drop(turn);
             longest = longest.max(attempt.elapsed());
@@ -434,7 +435,7 @@ fn play_frames(endpoint: &ControlEndpoint, frames: &Frames) -> io::Result<()> {
 }
 
 fn play_agent(server: &Server<'_>, calls: &AgentCalls) -> io::Result<()> {
-    // The role's agent is there while it exports something.
+    // The role has an agent only while it exports something.
     let session = Session::with(Step::Connect, Manner::Sound);
     let hold = play_session(server, &session).0?;
     let address = match hold.agents.first() {
@@ -467,14 +468,14 @@ fn call(server: &Server<'_>, address: &raw::Address, calls: &AgentCalls) -> io::
     let mut open = Vec::new();
     for _ in 0..calls.connections {
         let Ok(socket) = raw::connect(server.runtime(), address) else {
-            // Its queue is full for the moment.
+            // Its queue is temporarily full.
             std::thread::sleep(Duration::from_millis(1));
             continue;
         };
         if !bytes.is_empty() {
             for _ in 0..calls.times {
                 socket.send_or_stall(&bytes, &[])?;
-                // Answers are thrown away.
+                // Answers are discarded.
                 let _ = socket.receive(Duration::ZERO);
             }
         }
@@ -495,7 +496,7 @@ struct Held {
     details: Vec<::bytes::Bytes>,
 }
 
-/// Plays a session, while another client connects repeatedly, and returns the longest time that this client waited for a reaction.
+/// Runs a session while another client connects repeatedly, and returns the longest time that this client waited for a reaction.
 fn play_session(server: &Server<'_>, session: &Session) -> (io::Result<Held>, Duration) {
     let turn = server.session_lock().enter();
     let begun = Channel::open(&server.endpoint()).and_then(|mut channel| {
@@ -578,7 +579,7 @@ fn go_on(server: &Server<'_>, session: &Session, mut channel: Channel) -> io::Re
     Ok(held)
 }
 
-/// Makes both connections of the first worker, and claims the role's rings if `claims`.
+/// Creates both connections of the first worker, and claims the role's rings if `claims`.
 fn connect(server: &Server<'_>, held: &mut Held, claims: bool) -> io::Result<Vec<RawRing>> {
     let mut rings = Vec::new();
     for role in [RdmaConnectionRole::IoData, RdmaConnectionRole::IoControl] {

@@ -1,9 +1,10 @@
-//! Network faults: a deployment over machines whose cables are cut, slow or lossy, under sessions that validate all they read.
+//! Network faults: a deployment on several machines whose cables are cut, slow or lossy, during sessions that validate all reads.
 //!
-//! The machines are network namespaces, and each target's machine is connected to that of the service by a `Cable`: a process that carries
+//! The machines are network namespaces, and each target's machine is connected to that of the service by a `Cable`: a process that forwards
 //! the frames between two TAP devices and drops or delays them. A [`Run`] injects one [`Fault`] after the other while an initiator runs
-//! `read_write_data_validity_test`, session after session. A session of a gga deployment has to go on whichever target is affected, unless it is
-//! just being set up; one of a zero-copy deployment may fail. None may read wrong data, and after the fault the next one has to succeed.
+//! consecutive sessions of `read_write_data_validity_test`. A session of a gga deployment must survive a fault of any target, unless it is
+//! still being set up; a session of a zero-copy deployment may fail. No session may read wrong data, and the first session after the fault
+//! must succeed.
 
 mod cable;
 mod deployment;
@@ -24,7 +25,7 @@ pub use cable::{Condition, relay};
 
 /// Polling interval of all waits.
 const TICK: Duration = Duration::from_millis(10);
-/// An initiator's log line when its session is set up and I/Os begin.
+/// An initiator's log line when its session is set up and I/Os start.
 const STARTED: &str = "start_storage_request";
 /// Time between the start of a session's I/Os and a fault.
 const BEFORE: Duration = Duration::from_secs(1);
@@ -32,17 +33,17 @@ const BEFORE: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub implementation: Implementation,
-    /// The deployments, one after the other; each gets its share of the time.
+    /// The deployments, tested one after the other; the time is divided between them.
     pub layouts: Vec<Layout>,
-    /// Time after which no further fault is injected. Each is injected once at least.
+    /// Time after which no further faults are injected. Each fault is injected at least once.
     pub duration: Duration,
     pub faults: Vec<Fault>,
     pub blocks: u64,
-    /// Operations of a session.
+    /// Number of operations per session.
     pub operations: u32,
     /// CPUs for the roles' workers, at least one.
     pub cpus: Vec<usize>,
-    /// Time after which the deployment has to be whole again.
+    /// Time limit for the deployment to have full redundancy again.
     pub limit: Duration,
     /// Program and first arguments of [`relay`] as a process.
     pub cable: Vec<OsString>,
@@ -54,17 +55,17 @@ impl Settings {
     }
 }
 
-/// Counts of the sessions so far.
+/// Counts of sessions so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Summary {
     pub faults: u64,
-    /// Sessions that have read back what they wrote.
+    /// Number of successful sessions.
     pub sessions: u64,
-    /// Their operations: each is a write and a read.
+    /// Number of their operations: each is a write and a read.
     pub operations: u64,
-    /// Sessions that failed, and were allowed to.
+    /// Number of sessions that failed and were allowed to.
     pub failed: u64,
-    /// Blocks that did not hold what was written.
+    /// Number of blocks with wrong contents.
     pub wrong: u64,
 }
 
@@ -72,7 +73,7 @@ pub struct Summary {
 struct Row {
     fault: Fault,
     injected: u64,
-    /// Sessions that went on, or began, without the target.
+    /// Number of times that a session continued or started without the target.
     losses: usize,
     took: Duration,
 }
@@ -83,8 +84,8 @@ pub struct Run {
 }
 
 impl Run {
-    /// Runs. `progress` is called with the next fault and the counts so far. A violation ends the run of a layout; the second value is
-    /// where the files of its processes are.
+    /// Runs all layouts. `progress` is called with the next fault and the counts so far. A violation ends the run of a layout; the last value
+    /// contains the directories with the files of its processes.
     pub fn run(
         &self,
         progress: &dyn Fn(&str, Summary),
@@ -169,7 +170,7 @@ fn suite(layout: Layout) -> &'static str {
     }
 }
 
-/// The check of the addresses that were used; `None` if the run ended before it.
+/// Result of the check of the used addresses; `None` if the run ended before it.
 fn addresses_case(layout: Layout, checked: Option<Result<usize, Violation>>) -> Case {
     let (outcome, note) = match checked {
         None => (Outcome::NotRun("the run ended before".to_owned()), None),
@@ -206,13 +207,13 @@ fn case(layout: Layout, at: usize, row: Row, violation: &mut Option<(usize, Viol
     }
 }
 
-/// Sessions that may fail at a time, with any error but wrong data.
+/// Sessions that are currently allowed to fail, with any error except wrong data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tolerance {
     None,
-    /// Sessions during set-up: a service that has accepted a target needs it until I/Os begin.
+    /// Sessions during set-up: once a service has accepted a target, it needs it until I/Os start.
     SetUp,
-    /// All: the storage has no redundancy, or its service was killed.
+    /// All sessions: the storage has no redundancy, or its service was killed.
     All,
 }
 
@@ -227,8 +228,8 @@ struct Load<'a> {
 }
 
 impl Load<'_> {
-    /// Injects a fault, ends it, and waits until the deployment is whole and a session has succeeded. Returns how often the service has gone
-    /// on without the target meanwhile.
+    /// Injects a fault, ends it, and waits until the deployment has full redundancy and a session has succeeded. Returns the number of times
+    /// that the service has continued without the target meanwhile.
     fn inject(&mut self, fault: Fault, target: usize) -> Result<usize, Violation> {
         self.await_io()?;
         let before = (self.summary.failed, self.deployment.losses(target));
@@ -273,7 +274,7 @@ impl Load<'_> {
                 self.deployment.start_service()?;
             }
             Fault::AnotherAddress => {
-                // Its flags name the target's address: an administrator gives it the new one.
+                // The target's address is in the service's flags: restart it with the new one, as an administrator would.
                 self.finish()?;
                 self.deployment.end_service(Signal::TERM)?;
                 self.deployment.start_service()?;
@@ -286,8 +287,8 @@ impl Load<'_> {
         Ok(losses)
     }
 
-    /// Waits until the service has noticed that it does not reach a target: it goes on without that one, or, where there is no other, a session
-    /// has failed. `before` are the counts of failed sessions and of losses before the fault.
+    /// Waits until the service has detected that a target is unreachable: it continues without the target or, if it has no other one, a session
+    /// has failed. `before` contains the number of failed sessions and of detachments before the fault.
     fn await_notice(&mut self, target: usize, before: (u64, usize)) -> Result<(), Violation> {
         let deadline = Instant::now() + self.settings.limit;
         loop {
@@ -300,7 +301,7 @@ impl Load<'_> {
             }
             if Instant::now() >= deadline {
                 return Err(Violation::expected(
-                    "the service to notice that a target is not reached",
+                    "the service to detect that a target is unreachable",
                     format!("nothing within {:?}", self.settings.limit),
                 ));
             }
@@ -308,10 +309,10 @@ impl Load<'_> {
         }
     }
 
-    /// Waits until all targets are whole, and a session that began after the fault has succeeded.
+    /// Waits until the deployment has full redundancy, and a session that was started after the fault has succeeded.
     fn recover(&mut self) -> Result<(), Violation> {
         let deadline = Instant::now() + self.settings.limit;
-        // The session of the fault.
+        // The session that was running during the fault.
         self.finish()?;
         self.tolerance = Tolerance::None;
         let before = self.summary.sessions;
@@ -338,7 +339,7 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// Waits until the I/Os of a session have begun.
+    /// Waits until the I/Os of a session have started.
     fn await_io(&mut self) -> Result<(), Violation> {
         let deadline = Instant::now() + self.settings.limit;
         let has_started = |initiator: &Process| {
@@ -359,7 +360,7 @@ impl Load<'_> {
         self.keep_on(BEFORE)
     }
 
-    /// Has sessions for some time.
+    /// Runs sessions for some time.
     fn keep_on(&mut self, time: Duration) -> Result<(), Violation> {
         let end = Instant::now() + time;
         while Instant::now() < end && !(self.interrupted)() {
@@ -369,7 +370,7 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// Waits for the end of the session that runs.
+    /// Waits for the end of the running session.
     fn finish(&mut self) -> Result<(), Violation> {
         let deadline = Instant::now() + self.settings.limit;
         while let Some(initiator) = &mut self.initiator {
@@ -388,7 +389,7 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// Starts a session if there is none, and counts one that has ended.
+    /// Starts a session if none is running, and counts a session that has ended.
     fn pump(&mut self) -> Result<(), Violation> {
         match &self.initiator {
             None => self.initiator = Some(self.deployment.initiator()?),
@@ -411,7 +412,7 @@ impl Load<'_> {
         if !report["mismatch"].is_null() {
             self.summary.wrong += 1;
             return Err(Violation::expected(
-                "every block to hold what was written",
+                "every block to have the written contents",
                 &report["mismatch"],
             ));
         }
@@ -435,7 +436,7 @@ impl Load<'_> {
             return Ok(());
         }
         Err(Violation::expected(
-            "the session to go on",
+            "the session to continue",
             format!("{:?}: {}", exit.status, exit.stderr),
         ))
     }
@@ -452,7 +453,7 @@ impl Load<'_> {
 /// A fault of the network of one target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The cable is cut for less than the time after which a peer is given up.
+    /// The cable is cut for less than the timeout after which a peer is considered dead.
     ShortCut,
     Cut,
     /// Only frames towards the target are lost.
@@ -484,7 +485,7 @@ impl Fault {
         Self::ServiceReplaced,
     ];
 
-    /// Its name on the command line and in reports.
+    /// Name on the command line and in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::ShortCut => "short_cut",
@@ -499,7 +500,7 @@ impl Fault {
         }
     }
 
-    /// The fault in a sentence.
+    /// Description of the fault in one sentence.
     pub fn meaning(self) -> &'static str {
         match self {
             Self::ShortCut => "The cable to a target is cut for half a second.",
@@ -520,7 +521,7 @@ impl Fault {
         }
     }
 
-    /// Conditions towards the target and back while the fault lasts.
+    /// Conditions towards the target and back during the fault.
     fn conditions(self) -> [Condition; 2] {
         match self {
             Self::CutToTarget => [Condition::CUT, Condition::GOOD],
@@ -535,7 +536,7 @@ impl Fault {
         }
     }
 
-    /// Time for which it lasts. Unless it is short, peers notice a cut within 3 s.
+    /// Duration of the fault. Peers detect a cut within 3 s, unless it is shorter.
     fn duration(self) -> Duration {
         match self {
             Self::ShortCut => Duration::from_millis(500),
@@ -543,13 +544,13 @@ impl Fault {
         }
     }
 
-    /// Returns `true` if the service has to notice that it does not reach the target, and ends the fault only then. A service that is killed
-    /// notices nothing.
+    /// Returns `true` if the fault lasts until the service has detected that the target is unreachable. A killed service cannot detect
+    /// anything.
     fn must_be_noticed(self) -> bool {
         !self.is_endured() && self != Self::ServiceReplaced
     }
 
-    /// Returns `true` if no peer may be given up.
+    /// Returns `true` if the roles must survive the fault without disconnecting or detaching a peer.
     fn is_endured(self) -> bool {
         matches!(self, Self::ShortCut | Self::Delay | Self::Loss)
     }

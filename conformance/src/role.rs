@@ -353,7 +353,7 @@ impl<'a> Fixture<'a> {
     ///
     /// # Errors
     ///
-    /// It does not start, or does not listen in time.
+    /// The target does not start, or does not listen in time.
     pub fn start_target(&self, flags: &[&str]) -> Result<(Running, u16), Violation> {
         let port = self.sandbox.port()?;
         let running = self.spawn_target(port, flags)?;
@@ -375,7 +375,7 @@ impl<'a> Fixture<'a> {
     ///
     /// # Errors
     ///
-    /// It does not in time.
+    /// The target does not listen in time.
     pub fn wait_for_target(&self, running: &Running, port: u16) -> Result<(), Violation> {
         let process = &running.process;
         process
@@ -461,11 +461,11 @@ impl Running {
         self.process.signal(signal);
     }
 
-    /// Waits for it to exit with status 0.
+    /// Waits for the role to exit with status 0.
     ///
     /// # Errors
     ///
-    /// It exits otherwise, or not within `timeout`.
+    /// The role exits otherwise, or is still running after `timeout`.
     pub fn expect_success(&mut self, timeout: Duration) -> Result<(), Violation> {
         match self.process.wait(Instant::now() + timeout) {
             Some(status) if status.success() => Ok(()),
@@ -473,11 +473,11 @@ impl Running {
         }
     }
 
-    /// Waits for it to exit with a status other than 0, and not by a signal or a panic.
+    /// Waits for the role to exit with a status other than 0, and not by a signal or a panic.
     ///
     /// # Errors
     ///
-    /// It exits otherwise, or not within `timeout`.
+    /// The role exits otherwise, or is still running after `timeout`.
     pub fn expect_failure(&mut self, timeout: Duration) -> Result<(), Violation> {
         match self.process.wait(Instant::now() + timeout) {
             Some(status) if is_orderly(status) && !status.success() => Ok(()),
@@ -488,11 +488,11 @@ impl Running {
         }
     }
 
-    /// Waits for it to exit with any status, but not by a signal or a panic.
+    /// Waits for the role to exit with any status, but not by a signal or a panic.
     ///
     /// # Errors
     ///
-    /// It was killed by a signal, has panicked, or is still running after `timeout`.
+    /// The role was killed by a signal, has panicked, or is still running after `timeout`.
     pub fn expect_end(&mut self, timeout: Duration) -> Result<(), Violation> {
         match self.process.wait(Instant::now() + timeout) {
             Some(status) if is_orderly(status) => Ok(()),

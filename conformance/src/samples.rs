@@ -360,7 +360,7 @@ impl<'a> Parties<'a> {
     ///
     /// # Errors
     ///
-    /// One has not exited with its documented result, or not in time: its name, and the event that it waits for.
+    /// A party has not exited with its documented result, or not in time: its name, and the event that it waits for.
     fn play(&mut self, timeout: Duration, interrupted: &dyn Fn() -> bool) -> Result<(), String> {
         let deadline = Instant::now() + timeout;
         loop {
@@ -498,7 +498,7 @@ impl Binaries {
     ///
     /// # Errors
     ///
-    /// One of them cannot be read. Unreadable directories below them are skipped.
+    /// One of the directories cannot be read. Unreadable subdirectories are skipped.
     pub fn below(roots: &[impl AsRef<Path>]) -> io::Result<Self> {
         let mut binaries = Self::default();
         for root in roots {

@@ -443,7 +443,7 @@ pub enum Fault {
     None,
     /// Writes are answered with success and not executed.
     IgnoreWrites,
-    /// Writes to one of two blocks go to the other one.
+    /// Writes to one of these two blocks are stored in the other one.
     SwapBlocks(u64, u64),
     /// Only the first write to a block is executed: later reads return the data of an earlier pass.
     ReplayPreviousPass,

@@ -221,7 +221,7 @@ impl Network {
     ///
     /// # Errors
     ///
-    /// It cannot be started, or fails.
+    /// The command cannot be started, or fails.
     pub fn run(&self, machine: usize, words: &[&str]) -> Result<String> {
         let [program, arguments @ ..] = words else {
             return Err(Unavailable("no command".to_owned()));

@@ -180,7 +180,7 @@ pub(crate) fn listeners(net: &Path) -> io::Result<Vec<String>> {
 ///
 /// # Errors
 ///
-/// The process has exited, or is another user's.
+/// The process has exited, or belongs to another user.
 pub fn listeners_of(process: u32) -> io::Result<Vec<SocketAddr>> {
     let mut sockets = Vec::new();
     for entry in fs::read_dir(format!("/proc/{process}/fd"))? {
@@ -209,7 +209,7 @@ pub fn listeners_of(process: u32) -> io::Result<Vec<SocketAddr>> {
     Ok(found)
 }
 
-/// Parses an address of a table: 32-bit words in native byte order, and the port, in hexadecimal.
+/// Parses an address of `/proc/net/tcp` or `tcp6`: 32-bit words in native byte order, then the port, in hexadecimal.
 fn address(text: &str) -> Option<SocketAddr> {
     let (address, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;

@@ -254,7 +254,7 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// It has exited, has not listened within `limit`, or the wait was interrupted.
+    /// The process has exited, has not listened within `limit`, or the wait was interrupted.
     pub fn wait_until_listening(
         &self,
         port: u16,
@@ -379,7 +379,7 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// It failed, is still running at `deadline`, or `interrupted` returned `true`; in the last two cases it is terminated.
+    /// The process failed, is still running at `deadline`, or `interrupted` returned `true`; in the last two cases it is terminated.
     pub fn finish(
         mut self,
         deadline: Instant,

@@ -180,7 +180,7 @@ impl Sandbox {
     ///
     /// # Errors
     ///
-    /// It cannot be written.
+    /// The file cannot be written.
     pub fn file(&self, name: &str, content: &[u8]) -> io::Result<PathBuf> {
         let path = self.path(name);
         fs::write(&path, content)?;
@@ -295,7 +295,7 @@ impl Sandbox {
     ///
     /// # Errors
     ///
-    /// They cannot be read.
+    /// The directories cannot be read.
     pub fn leftovers(&self) -> io::Result<Vec<PathBuf>> {
         let mut found = Vec::new();
         for runtime in self.runtimes() {
@@ -371,7 +371,7 @@ fn accepts(table: &str, path: &Path) -> bool {
 ///
 /// # Errors
 ///
-/// It cannot be read.
+/// The directory cannot be read.
 pub fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
     fs::read_dir(directory)?
         .map(|entry| entry.map(|entry| entry.path()))

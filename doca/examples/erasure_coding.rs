@@ -1,4 +1,4 @@
-//! Erasure coding: two data blocks and a redundancy block; one data block is lost, and recovered from the two others.
+//! Erasure coding: two data blocks and a redundancy block; one data block is lost, and recovered from the other two.
 //!
 //! Run it with `cargo run -p doca --example erasure_coding`.
 

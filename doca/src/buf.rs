@@ -352,12 +352,12 @@ impl Buf {
         self.inner.buf.as_ptr()
     }
 
-    /// A task with the buf was submitted: the buf cannot be changed before that is [reaped](Self::reaped).
+    /// Counts a submitted task. The buf must not be changed until the task's completion is [reaped](Self::reaped).
     pub(crate) fn submitted(&self) {
         self.inner.in_flight.set(self.inner.in_flight.get() + 1);
     }
 
-    /// The completion of a task with the buf was reaped.
+    /// Undoes [`submitted`](Self::submitted) once the completion was reaped.
     pub(crate) fn reaped(&self) {
         self.inner.in_flight.set(self.inner.in_flight.get() - 1);
     }
@@ -422,7 +422,7 @@ impl Buf {
         Ok(())
     }
 
-    /// The bufs after the first of a list that still have handles or tasks, in order.
+    /// The other bufs of the list that starts with this one, in order; without those that no handle or task refers to.
     fn living_appended(&self) -> impl Iterator<Item = Buf> {
         let appended = self.inner.appended.borrow();
         let living: Vec<_> = appended

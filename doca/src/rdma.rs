@@ -499,8 +499,8 @@ impl RdmaConnection {
         self.context
     }
 
-    /// `false` once it is closed: immediately when this side has disconnected it or stopped its instance, and at the
-    /// next progress when the peer has.
+    /// `false` once the connection is closed: immediately if this side has disconnected it or stopped its instance, and at
+    /// the next `progress` call if the peer has.
     pub fn is_alive(&self) -> bool {
         self.alive.get()
     }
@@ -575,7 +575,7 @@ pub(crate) struct Connections {
     tells: bool,
     known: RefCell<Vec<RdmaConnection>>,
     events: RefCell<VecDeque<RdmaEvent>>,
-    /// Addresses that connections were made to.
+    /// Addresses that were connected to.
     addresses: RefCell<Vec<Address>>,
 }
 

@@ -1,4 +1,4 @@
-//! Slots: tasks and their buffers behind a handle that costs nothing to submit and to get back.
+//! Slots: tasks and their buffers behind a handle that is submitted and returned without overhead.
 
 use std::any::TypeId;
 use std::cell::{Cell, UnsafeCell};
@@ -43,7 +43,7 @@ pub trait CompletionHandler: 'static {
 
 /// Defines a [`CompletionHandler`] with an expression for success and one for failure.
 ///
-/// A generic handler has its parameters, and then, in brackets, their bounds.
+/// For a generic handler, list its parameters, followed by their bounds in brackets: `struct Received<T> [T: Clone];`.
 ///
 /// ```
 /// use doca::{OneBuffer, Slot, completion_handler};
@@ -164,7 +164,7 @@ impl<W: 'static> WorkerPe<W> {
     /// Makes progress once and passes the completions of slots to their handlers. Returns `true` if other events are
     /// queued; then [`Pe::poll`] must be called before this makes further progress.
     ///
-    /// Completions behind another event are passed after it was taken. A handler can submit and drop slots; a context
+    /// Completions after another event are passed once that was taken. A handler can submit and drop slots; a context
     /// that is stopped (its `stop` returns [`ErrorCode::IN_PROGRESS`]) or dropped in there is stopped when this returns.
     // One call site per program.
     #[inline(always)]
@@ -190,7 +190,7 @@ enum Phase {
     Idle,
     /// DOCA has the task with this number.
     InFlight(u8),
-    /// The queue of completions behind other events has it.
+    /// The queue of completions after other events has it.
     Completed,
 }
 
@@ -608,7 +608,7 @@ impl<U> Slot<U, TwoBuffers> {
         let _ = unsafe { sys::doca_buf_reset_data_len(self.cell().buffers[BUFFER]) };
     }
 
-    /// Length in bytes of a buffer's data: for a destination, of what was written to it. That of the first buffer of a
+    /// Length in bytes of a buffer's data: for a destination, of the data written to it. That of the first buffer of a
     /// [list](Slots::append_data).
     #[inline(always)]
     pub fn data_len<const BUFFER: usize>(&self) -> usize {
@@ -668,7 +668,7 @@ pub struct Slots<U, B: Buffers = OneBuffer> {
 }
 
 impl<U: 'static> Slots<U> {
-    /// `count` slots for handlers of the engine's worker, with buffers of `len` bytes, one behind the other, from
+    /// `count` slots for handlers of the engine's worker, with buffers of `len` bytes, one after the other, from
     /// `offset` of `mmap` on. `state` makes the state of the slot with a number.
     ///
     /// # Errors
@@ -749,7 +749,7 @@ impl<U: 'static> Slots<U, TwoBuffers> {
         ))
     }
 
-    /// Makes a buffer of each slot a list: behind its data, a task uses the bytes of `mmap` at the offset and of the
+    /// Makes a buffer of each slot a list: after its data, a task uses the bytes of `mmap` at the offset and of the
     /// length in bytes that `place` returns for the slot with a number. [`Slot::set_data`] and [`Slot::set_range`] change
     /// the first buffer of the list.
     ///

@@ -318,7 +318,7 @@ pub(crate) struct EventQueue {
     /// The worker of the active call of [`WorkerPe::progress`](crate::WorkerPe::progress).
     worker: Cell<Option<NonNull<()>>>,
     events: Reserved<Queued>,
-    /// Completions of slots that came without a worker or behind another event.
+    /// Completions of slots that were reported without a worker or after another event.
     deferred: Reserved<DeferredCompletion>,
 }
 

@@ -245,7 +245,7 @@ fn one_buffer_is_received_into_and_sent_from() {
     isolated("one_buffer_is_received_into_and_sent_from", || {
         let mut world = world(&devices().dpu);
         let mut collector = Collector::default();
-        // The receiver's task and the sender's have one buffer: a message is forwarded from where it has come to.
+        // The receiver's task and the sender's share one buffer: a message is forwarded from the buffer that it was received into.
         let slots = world.slots(0, 1);
         world
             .receiver
@@ -461,7 +461,7 @@ fn dropped_slots_go_with_their_contexts_and_forgotten_ones_leak() {
             } = second;
             receiver.stop().unwrap();
             sender.stop().unwrap();
-            // With the world's own. Its memory is there for ever, and no context uses it.
+            // Including the world's own reference: the memory is never freed, and no context uses it.
             assert!(Rc::strong_count(&alive) >= 3);
         },
     );

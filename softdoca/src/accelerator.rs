@@ -41,7 +41,7 @@ const BYTES_AT_A_TIME: usize = 256 << 10;
 /// reads.
 const WAITING_PER_TURN: usize = 4;
 
-/// One kind of context.
+/// A type of context, such as DMA.
 pub(crate) trait Accelerator: 'static {
     /// `true` if a task on a few KiB takes longer than a progress iteration of all other contexts.
     const TAKES_LONG: bool;
@@ -413,7 +413,7 @@ impl Gathered {
     }
 }
 
-/// The DMA kind of context: copies between local memory and memory exported by another process for PCIe.
+/// DMA contexts: copies between local memory and memory exported by another process for PCIe.
 #[derive(Default)]
 pub(crate) struct Dma {
     pub(crate) copies: TaskPool,
@@ -468,7 +468,7 @@ impl Accelerator for Dma {
     }
 }
 
-/// The mmap-advise kind of context.
+/// mmap-advise contexts.
 ///
 /// The memory of processes on one machine is coherent, so there is nothing to invalidate. The task only orders
 /// accesses: writes that happened before it are visible after its completion.
@@ -557,10 +557,10 @@ pub(crate) struct Pools {
     pub(crate) recover: TaskPool,
 }
 
-/// The erasure-coding kind of context.
+/// Erasure-coding contexts.
 ///
-/// All kinds of tasks apply their matrix to a sequence of blocks and append the resulting blocks to the destination's
-/// data. They differ in their pools and in the data that programs pass.
+/// Tasks of every type apply their matrix to a sequence of blocks and append the resulting blocks to the destination's
+/// data. The types differ only in their pools and in the blocks that programs pass.
 #[derive(Default)]
 pub(crate) struct ErasureCoding {
     pub(crate) pools: Pools,

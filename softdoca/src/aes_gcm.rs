@@ -25,7 +25,7 @@ const MAX_TAG: usize = 16;
 /// Scratch memory above this size is freed after the task that needed it.
 const SCRATCH_KEPT: usize = 4 << 20;
 
-/// The AES-GCM kind of context.
+/// AES-GCM contexts.
 #[derive(Default)]
 pub(crate) struct Gcm {
     pub(crate) encryptions: TaskPool,

@@ -149,7 +149,7 @@ struct Waited {
 
 /// A scope is open.
 const OPEN: u8 = 1;
-/// The waits in it have taken at least [`ENOUGH`].
+/// The copies of the scope have waited for at least [`ENOUGH`].
 const HELD_UP: u8 = 2;
 /// The scope belongs to a submission outside of a progress call.
 const LONE: u8 = 4;

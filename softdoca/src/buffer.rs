@@ -1,4 +1,4 @@
-//! Bufs: descriptors of a range of a memory map, kept in inventories and chained to lists.
+//! Bufs: descriptors of a range of a memory map, kept in inventories and chained into lists.
 //!
 //! A buf covers `len` bytes starting at `head`; its data is the `data_len` bytes starting at `data` within that range.
 //! Results of a task are appended to the data of its destination.

@@ -25,7 +25,7 @@ pub(crate) struct Pools {
     pub(crate) decompress_lz4_block: TaskPool,
 }
 
-/// The compress kind of context.
+/// Compress contexts.
 #[derive(Default)]
 pub(crate) struct Compress {
     pub(crate) pools: Pools,

@@ -54,7 +54,9 @@ impl Graph {
 
     fn expect_stopped(&self, what: &str) -> Result<()> {
         match self.is_started() {
-            true => Err(Error::BadState.because(format_args!("{what} while the graph is stopped"))),
+            true => {
+                Err(Error::BadState.because(format_args!("{what} only while the graph is stopped")))
+            }
             false => Ok(()),
         }
     }
@@ -144,7 +146,7 @@ impl Graph {
         Ok(())
     }
 
-    /// Allows instances. A started graph stays started.
+    /// Allows the creation of instances. A graph cannot be stopped once started.
     pub(crate) fn start(&self) -> Result<()> {
         if self.is_started() {
             return Ok(());
@@ -305,7 +307,7 @@ pub(crate) enum Data {
     Task(NonNull<Task>),
     /// For a node with a function.
     Cookie(*mut c_void),
-    /// For a node with a graph.
+    /// For a node with a subgraph.
     Instance(Rc<Instance>),
 }
 

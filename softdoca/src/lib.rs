@@ -108,7 +108,7 @@ pub struct Decoder {
 
 /// All decoders of data from other processes, for fuzzing.
 ///
-/// Accepted data may still refer to nothing: its keys and addresses are checked by the owner of the objects they name.
+/// Accepted data may still contain keys and addresses of objects that do not exist: the objects' owner checks them.
 pub const DECODERS: [Decoder; 6] = [
     Decoder {
         name: "mmap export",

@@ -145,7 +145,7 @@ impl Rdma {
         self.config.max_connections.get()
     }
 
-    /// Maximum length of the local list of a task that acts on a connection.
+    /// Maximum number of bufs in the local list of a task on a connection.
     pub(crate) fn send_list_len(&self) -> u32 {
         self.config.send_list_len.get()
     }
@@ -155,7 +155,7 @@ impl Rdma {
         self.config.set_send_list_len(len)
     }
 
-    /// Maximum length of the list of a receive.
+    /// Maximum number of bufs in the list of a receive task.
     pub(crate) fn receive_list_len(&self) -> u32 {
         self.config.receive_list_len.get()
     }

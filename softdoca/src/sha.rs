@@ -20,7 +20,7 @@ use crate::progress::{Ctx, Task, TaskPool};
 /// Bytes that are copied to private memory (where they cannot change) and hashed at a time.
 const CHUNK: usize = 16 << 10;
 
-/// The SHA kind of context.
+/// SHA contexts.
 pub(crate) struct Sha {
     pub(crate) hashes: TaskPool,
     pub(crate) partial_hashes: TaskPool,

@@ -397,7 +397,7 @@ impl Control {
                     || was.flush && !storage.flush;
                 if self.has_changed {
                     return Err(Failure::unexpected(format!(
-                        "the service came back with another storage: expected {was:?}, got {storage:?}"
+                        "the service has returned with another storage: expected {was:?}, got {storage:?}"
                     )));
                 }
                 Arc::clone(&memory.region)

@@ -193,7 +193,7 @@ impl Lane {
     /// Checks an answer, of which `length` bytes were received. Returns the request that it completes.
     ///
     /// # Errors
-    /// It matches no request.
+    /// The answer matches no request.
     #[inline(always)]
     pub fn answered<L: IoLayout>(
         &mut self,

@@ -86,9 +86,7 @@ pub enum IoError {
     #[error("the volume is read-only")]
     ReadOnly,
     /// The storage cannot make writes durable: it has not announced flushes.
-    #[error(
-        "the storage has no flush: nothing that is written to it is known to survive a power failure"
-    )]
+    #[error("the storage does not support flush: writes may not survive a power failure")]
     Unsupported,
     /// The storage completed a request with an error.
     #[error("the storage failed the I/O: {} ({})", ErrorCode(*.code).name(), .code)]
@@ -99,10 +97,10 @@ pub enum IoError {
     /// There has been no session with the service for longer than
     /// [`Config::reconnect_timeout`](crate::Config::reconnect_timeout). Writes may have been performed, completely or
     /// partially.
-    #[error("the storage service is gone, and did not come back within the reconnect timeout")]
+    #[error("the storage service is gone, and did not return within the reconnect timeout")]
     Disconnected,
     /// The storage of the new session is smaller, or has another block size, or lacks flush, which the first one had.
-    #[error("the storage service came back with another storage")]
+    #[error("the storage service has returned with another storage")]
     Changed,
     /// The volume was closed.
     #[error("the volume is closed")]
@@ -967,7 +965,7 @@ mod tests {
                         let buffer = &queue.memory.0.borrow()[memory..memory + BUFFER as usize];
                         assert_eq!(&buffer[..len], bytes, "I/O {}", done.tag);
                         for (position, &rest) in buffer.iter().enumerate().skip(len) {
-                            assert_eq!(rest, byte(done.tag, position as u64), "behind the I/O");
+                            assert_eq!(rest, byte(done.tag, position as u64), "after the I/O");
                         }
                     }
                     queue.buffers.push(memory);

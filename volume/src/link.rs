@@ -90,7 +90,7 @@ impl Link {
         self.endpoint
     }
 
-    /// [Begins](Endpoint::begin) the endpoint. The queue that owns the link keeps the lane beside it.
+    /// [Begins](Endpoint::begin) the endpoint. The queue that owns the link stores the lane next to it.
     pub(crate) fn begin(&mut self) -> Result<LentLane, EndpointError> {
         self.endpoint.begin().map(LentLane)
     }
@@ -115,7 +115,7 @@ impl Link {
 #[derive(Debug, Default)]
 pub(crate) struct LentLane(Lane);
 
-// SAFETY: only `Link::begin` creates one that is not empty. A queue has it in a private field, beside the link, so
+// SAFETY: only `Link::begin` creates one that is not empty. A queue has it in a private field, next to the link, so
 // that both move together, and `Queue::detach`, the only way to take a link out of its queue, returns it first. No
 // other thread uses the slots or the contexts that they belong to.
 unsafe impl Send for LentLane {}

@@ -6,7 +6,7 @@
 pub struct Message {
     /// Module of this crate with its codec.
     pub module: &'static str,
-    /// Name, also used in errors. That of a control frame is the name of its type.
+    /// Name, also used in errors; for a control frame, the name of its type.
     pub name: &'static str,
     /// Meaning of the message.
     pub meaning: &'static str,

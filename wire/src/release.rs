@@ -130,7 +130,7 @@ pub trait IoLayout: Debug + Clone + Copy + Send + Sync + 'static {
     /// Type of the correlation id.
     type CorrelationId: CorrelationId;
 
-    /// `true` if the position in the requester's memory is tied to the one in the storage: it is at most 4 GiB behind
+    /// `true` if the position in the requester's memory is tied to the one in the storage: it is at most 4 GiB after
     /// it and never before it.
     const IS_MIRRORED: bool = false;
 

@@ -50,7 +50,7 @@ struct User {
 }
 
 impl User {
-    /// Without verification, as a service that trusts its targets.
+    /// Uses blocks without verification, like a service that trusts its targets.
     fn trust(&mut self, blocks: &[u8]) {
         let blocks = blocks.chunks(self.stored.len());
         for (block, place) in blocks.zip(&mut self.places) {
@@ -61,7 +61,7 @@ impl User {
         }
     }
 
-    /// With verification, as our service.
+    /// Uses blocks after verification, like our service.
     fn check(&mut self, blocks: &[u8]) {
         let blocks = blocks.chunks(self.stored.len());
         for (block, place) in blocks.zip(&mut self.places) {

@@ -654,7 +654,7 @@ mod twin_tests {
     use super::*;
     use crate::series::BlockKernels;
 
-    /// Measurement of a deployment with these rates; each of its roles took as many nanoseconds.
+    /// Measurement of a deployment with these rates; the CPU times per I/O are multiples of the rate.
     fn measured(mix: &str, rates: &[f64]) -> Measurement {
         let figures = |rate: &f64| Figures {
             cpu_ns: Some(CpuTime {

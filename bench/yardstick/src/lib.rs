@@ -1,7 +1,7 @@
-//! The limits of a machine, measured by programs that are as small as they can be.
+//! Reference limits of a machine, measured by minimal programs.
 //!
-//! They share no code with the product: a yardstick that was tuned together with what it measures would measure nothing. They
-//! were written before the data path was made fast, and stay as they are.
+//! They share no code with the product, because a baseline that is tuned together with the product would be meaningless. They were
+//! written before the data path was optimised, and are not changed.
 //!
 //! * [`ring`] three processes as a pipeline, like initiator, service and target: messages of one cache line through bare rings in
 //!   shared memory, and one memcpy per I/O at the end.
@@ -141,7 +141,7 @@ impl IsaL {
     ///
     /// # Errors
     ///
-    /// It is not installed.
+    /// The library is not installed.
     pub fn load() -> Result<Self, NotInstalled> {
         // SAFETY: ISA-L's initialisation only inspects the CPU.
         let library = unsafe { Library::new(NAMES[0]).or_else(|_| Library::new(NAMES[1])) }?;

@@ -24,7 +24,7 @@ const RINGS: usize = 4096;
 const BLOCKS: usize = RINGS + 4 * SIZE;
 /// Maximum of the latency histogram: a minute.
 const LONGEST_NS: u64 = 60_000_000_000;
-/// Polls of an empty ring before the CPU is yielded.
+/// Number of polls of an empty ring before the CPU is yielded.
 const LOOKS: u32 = 64;
 /// Time limit for the other stages to start.
 const TIMEOUT: Duration = Duration::from_secs(20);

@@ -17,9 +17,9 @@ use rustix::thread::sched_yield;
 
 use crate::ring::{Load, Measured};
 
-/// Bytes of a request, and of a result.
+/// Size of a request and of a result in bytes.
 const MESSAGE: usize = 64;
-/// Bytes of a write's header.
+/// Size of a write's header in bytes.
 const HEADER: usize = 56;
 /// Maximum number of answers per system call.
 const MOST_ANSWERS: usize = 128;
@@ -38,7 +38,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// The socket was ready.
+    /// Restarts the time until the next block, because the socket was ready.
     fn reset(&mut self) {
         self.since = None;
     }
@@ -134,7 +134,7 @@ pub fn serve(address: SocketAddr, load: Load) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// The server is not reached, or the connection fails.
+/// The server is unreachable, or the connection fails.
 pub fn run(address: SocketAddr, load: Load) -> io::Result<Measured> {
     let mut stream = connect(address)?;
     prepare(&stream)?;

@@ -79,12 +79,12 @@ pub(in crate::conformance) struct Hammer {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = value_parser!(u64).range(8..=65536))]
     blocks: u64,
 
-    /// Time in seconds within which all roles must have noticed a fault, and serve again or have exited
+    /// Time limit in seconds for all roles to detect a fault and then to serve again or exit
     #[arg(long, value_name = "SECONDS", default_value_t = 40, value_parser = seconds(10, 600))]
     limit: u64,
 
-    /// Run on this many machines, which are network namespaces, and cut, delay and impair their links, too: machine 0 has the service, each
-    /// target one of its own. Expected are 4, or 2 with --layout zero-copy
+    /// Run on this many machines, which are network namespaces, and also cut, delay and impair their links: the service runs on machine 0, each
+    /// target on a machine of its own. Must be 4, or 2 with --layout zero-copy
     #[arg(long, value_name = "N", value_parser = value_parser!(u8).range(2..=4))]
     hosts: Option<u8>,
 

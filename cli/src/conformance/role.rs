@@ -381,8 +381,8 @@ pub(super) struct Hostile {
     #[arg(long)]
     list: bool,
 
-    /// Run attacks in random order for this time, beside a well-behaved client; not for an initiator [default: each
-    /// once]
+    /// Run attacks in random order for this time, while a well-behaved client is served; not for an initiator [default:
+    /// each once]
     #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "sessions")]
     duration: Option<Duration>,
 

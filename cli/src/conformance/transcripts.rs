@@ -49,7 +49,7 @@ Examples:
     override_usage = "doca-storage conformance record [OPTIONS]\n           --listen <[ADDRESS:]PORT> --to <HOST:PORT> --output <FILE>"
 )]
 pub(super) struct Record {
-    /// TCP port to listen on, of 127.0.0.1 unless an address is given; 0 picks a free one and prints it. Once per --to
+    /// TCP port to listen on, at 127.0.0.1 unless an address is given; 0 picks a free port and prints it. Once per --to
     #[arg(long, value_name = "[ADDRESS:]PORT", required = true)]
     listen: Vec<String>,
 
@@ -61,7 +61,7 @@ pub(super) struct Record {
     #[arg(long, value_name = "FILE")]
     output: PathBuf,
 
-    /// Number of connections per --listen after which the recording ends
+    /// End the recording after this number of connections per --listen
     #[arg(long, value_name = "COUNT", value_parser = value_parser!(u32).range(1..))]
     sessions: Option<u32>,
 }
@@ -72,7 +72,7 @@ impl Record {
         let shutdown = Shutdown::on_signals()?;
         if self.listen.len() != self.to.len() {
             return Err(usage(format!(
-                "expected as many --listen as --to, {} and {} came",
+                "expected the same number of --listen and --to, got {} and {}",
                 self.listen.len(),
                 self.to.len()
             )));
@@ -207,7 +207,7 @@ pub(super) struct Replay {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     session_timeout: Option<Duration>,
 
-    /// For a service: accept other message ids in its requests than recorded
+    /// For a service: accept requests whose message ids differ from the recorded ones
     #[arg(long)]
     any_ids: bool,
 
@@ -234,7 +234,7 @@ impl Replay {
         let interrupted = || shutdown.is_requested();
         let transcript = read(&self.transcript)?;
         if !transcript.is_whole() && transcript.truncated.is_none() {
-            errln!("note: the recording has no end; sessions may be longer than it knows");
+            errln!("note: the recording was not completed; its sessions may be truncated");
         }
         let report = match self.against {
             Against::Target => self.target(&transcript, &interrupted)?,
@@ -297,7 +297,7 @@ impl Replay {
         Ok(report)
     }
 
-    /// Replays against a target started for each session.
+    /// Replays against a target that is started anew for each session.
     fn started(
         &self,
         program: &Path,

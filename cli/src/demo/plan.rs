@@ -42,7 +42,7 @@ pub struct Expected {
     pub service_ios: u64,
     /// I/Os of all targets.
     pub target_ios: u64,
-    /// Blocks that the service read without one of its targets.
+    /// Number of blocks that the service read without one of its targets.
     pub recoveries: u64,
 }
 

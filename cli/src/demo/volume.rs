@@ -169,7 +169,7 @@ pub fn run(
     end(service)?;
     end(target)?;
     if let Some(at) = std::iter::zip(&written, &read).position(|(written, read)| written != read) {
-        return Err(failure(format!("byte {at} is not what was written")));
+        return Err(failure(format!("byte {at} differs from the data written")));
     }
     match (image, find("e2fsck")) {
         (Image::Ext4, Some(e2fsck)) => {

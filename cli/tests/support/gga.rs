@@ -168,7 +168,7 @@ fn mix(word: u64) -> u64 {
 /// Number of blocks of a set.
 pub const BLOCKS: usize = 64;
 
-/// Offset of the first block in a backing file in bytes.
+/// Byte offset of the first block in a backing file.
 const CONTENT_OFFSET: usize = 65536;
 
 /// Number of I/Os of an endless run.
@@ -292,7 +292,7 @@ impl Set {
     /// An initiator that writes these contents repeatedly, and has written all of them once.
     pub fn writer(&self, content: &Path) -> Process {
         let mut writer = self.initiator("read_write_data_validity_test", content, ENDLESS);
-        under_way(&mut writer);
+        wait_for_io(&mut writer);
         writer
     }
 
@@ -338,7 +338,7 @@ impl Set {
     /// An initiator that reads and compares endlessly.
     pub fn reader(&self, content: &Path) -> Process {
         let mut reader = self.initiator("read_only_data_validity_test", content, ENDLESS);
-        under_way(&mut reader);
+        wait_for_io(&mut reader);
         reader
     }
 
@@ -351,7 +351,7 @@ impl Set {
             let (before, losses) = (count(&whole), count(&lost));
             self.kill(number);
             wait_for_log(service, &lost, losses + 1);
-            under_way(&mut reader);
+            wait_for_io(&mut reader);
             self.start(number);
             wait_for_log(service, &whole, before + 1);
         }
@@ -412,8 +412,8 @@ pub fn interrupted(initiator: Process) {
     assert!(said.contains("interrupted by the user"), "{said}");
 }
 
-/// Waits until a run has shown progress twice.
-pub fn under_way(initiator: &mut Process) {
+/// Waits until a run has I/Os in flight: until its progress was shown twice.
+pub fn wait_for_io(initiator: &mut Process) {
     for _ in 0..2 {
         wait_for_progress(initiator);
     }

@@ -275,7 +275,7 @@ impl Running {
         self.process.status().is_some_and(|status| status.success())
     }
 
-    /// Waits until its log contains this text, this many times.
+    /// Waits until the role's log contains `what` at least `times` times.
     pub(super) fn says(
         &mut self,
         what: &str,
@@ -287,7 +287,7 @@ impl Running {
         })
     }
 
-    /// Waits until `find` returns a value for its log. `what` describes it in the error.
+    /// Waits until `find` returns a value for the role's log. `what` describes the value in the error.
     fn says_what<T>(
         &mut self,
         what: &str,

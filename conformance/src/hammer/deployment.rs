@@ -238,20 +238,20 @@ impl<'a> Deployment<'a> {
         process.map_or(Ok(()), |process| end_of(process, limit).map(drop))
     }
 
-    /// Fails if a role has exited that must serve the next session.
+    /// Fails if a role that must serve the next session has exited.
     pub(super) fn inspect(&mut self) -> Result<(), Violation> {
         for target in &mut self.targets {
             let has_ended = target.process.as_ref().is_some_and(Process::has_ended);
             if has_ended && let Some(process) = target.process.take() {
                 return Err(process
-                    .failed("has ended, and was to serve the next session")
+                    .failed("has exited, but has to serve the next session")
                     .into());
             }
         }
         let has_ended = self.service.as_ref().is_some_and(Process::has_ended);
         match self.service.take_if(|_| has_ended) {
             Some(service) => Err(service
-                .failed("has ended, and was to serve the next session")
+                .failed("has exited, but has to serve the next session")
                 .into()),
             None => Ok(()),
         }
@@ -279,7 +279,7 @@ impl<'a> Deployment<'a> {
                     "nothing in time"
                 };
                 return Err(Violation::expected(
-                    format!("the service to say that {what}"),
+                    format!("the service to log that {what}"),
                     state,
                 ));
             }
@@ -413,7 +413,7 @@ impl Resources {
     ///
     /// # Errors
     ///
-    /// It has exited.
+    /// The process has exited.
     pub fn of(process: &Process) -> io::Result<Self> {
         Self::of_id(process.id())
     }

@@ -230,7 +230,7 @@ impl Link {
             Polled::Nothing => Ok(None),
             Polled::Message(message) => Ok(Some(message)),
             Polled::Closed => Err(Violation::expected(
-                "I/O to go on",
+                "I/O to continue",
                 "the end of the service",
             )),
         }

@@ -702,7 +702,9 @@ impl Run<'_, '_> {
             return Ok(());
         }
         self.deployment
-            .wait_for("all targets are whole", |state| state == Redundancy::Whole)
+            .wait_for("all targets are up to date", |state| {
+                state == Redundancy::Whole
+            })
     }
 
     fn stop_target(&mut self, target: usize, signal: Signal) -> Result<(), Violation> {

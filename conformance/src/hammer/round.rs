@@ -105,7 +105,9 @@ impl RoundRun<'_, '_, '_> {
         }
         load.wait_for(LoadState::Running, limit)?;
         self.deployment
-            .wait_for("all targets are whole", |state| state == Redundancy::Whole)?;
+            .wait_for("all targets are up to date", |state| {
+                state == Redundancy::Whole
+            })?;
         match phase {
             Phase::SetUp | Phase::Io => {}
             Phase::End => {
@@ -127,7 +129,7 @@ impl RoundRun<'_, '_, '_> {
         Ok(())
     }
 
-    /// Has the service detach a target before the fault. Writes that are interrupted from now on have only two chunks.
+    /// Makes the service detach a target before the fault, so that interrupted writes have only two chunks.
     fn lose(&mut self) -> Result<(), Violation> {
         self.sessions.cut_off = true;
         let lost = self.round.lost_before;
@@ -266,10 +268,14 @@ impl RoundRun<'_, '_, '_> {
         if !is_asked {
             let whole = |state| state == Redundancy::Whole;
             if load.process.has_ended() {
-                return Err(load.process.failed("was to go on").into());
+                return Err(load
+                    .process
+                    .failed("has exited, but has to continue")
+                    .into());
             }
             if self.deployment.layout == Layout::Gga {
-                self.deployment.wait_for("all targets are whole", whole)?;
+                self.deployment
+                    .wait_for("all targets are up to date", whole)?;
             }
             load.process.signal(Signal::TERM);
         }
@@ -279,8 +285,8 @@ impl RoundRun<'_, '_, '_> {
         let findings = self.sessions.findings(session)?;
         Violation::unless(
             is_good && findings.ended_cleanly && findings.counts.failed == 0,
-            "the load to go on, and none of its I/Os to fail",
-            format!("{findings:?}, and it said{log}"),
+            "the load to continue without failed I/Os",
+            format!("{findings:?}; its log:{log}"),
         )?;
         Ok(findings.counts)
     }
@@ -330,7 +336,7 @@ impl RoundRun<'_, '_, '_> {
             }
             if Instant::now() > deadline {
                 return Err(Violation::expected(
-                    "the service to give up a load that is stopped",
+                    "the service to abandon the session of a stopped load",
                     "nothing in time",
                 ));
             }
@@ -361,7 +367,7 @@ impl RoundRun<'_, '_, '_> {
 
 // Sequential sessions of the load, and the verifier's report of each.
 
-/// Time for a verifier to report.
+/// Time limit for a verifier's report.
 const MOMENT: Duration = Duration::from_millis(500);
 
 /// Loads and their verifier.
@@ -472,7 +478,7 @@ impl<'a> Sessions<'a> {
         let findings = found.ok_or_else(|| {
             let said = self.verifier.stderr();
             Violation::expected(
-                format!("the verifier to tell of session {session}"),
+                format!("the verifier to report session {session}"),
                 format!("this:{said}"),
             )
         })?;
@@ -520,7 +526,9 @@ impl<'a> Sessions<'a> {
             }
             if load.is(LoadState::Ending) {
                 // The next fault is injected into a deployment with full redundancy.
-                deployment.wait_for("all targets are whole", |state| state == Redundancy::Whole)?;
+                deployment.wait_for("all targets are up to date", |state| {
+                    state == Redundancy::Whole
+                })?;
             }
             load.process.signal(Signal::TERM);
             let said = load.process.stderr();

@@ -137,12 +137,12 @@ pub enum Entry {
     Read(Reading),
     /// A read has returned these contents.
     Found {
-        /// Number and block of the read.
+        /// Identifies the read.
         reading: Reading,
         content: Content,
     },
     ReadFailed {
-        /// Number and block of the read.
+        /// Identifies the read.
         reading: Reading,
         /// `true` if a fault is being injected, which may be the cause.
         excused: bool,
@@ -186,7 +186,7 @@ impl Account {
     ///
     /// # Errors
     ///
-    /// It is not running.
+    /// The verifier is not running.
     pub fn open(verifier: &Path) -> io::Result<Self> {
         let stream = UnixStream::connect(verifier)?;
         Ok(Self {
@@ -206,7 +206,7 @@ impl Account {
     ///
     /// # Errors
     ///
-    /// It has disconnected, because it has found a violation.
+    /// The verifier has disconnected, because it has found a violation.
     pub fn hand_over(&mut self) -> io::Result<()> {
         self.stream.write_all(&self.pending)?;
         self.pending.clear();
@@ -267,13 +267,13 @@ impl fmt::Display for Violation {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, serde::Deserialize)]
 pub struct Counts {
-    /// Blocks of acknowledged writes.
+    /// Number of blocks of acknowledged writes.
     pub acknowledged: u64,
     /// Blocks read with valid contents.
     pub read_back: u64,
-    /// Blocks of reads and writes that failed.
+    /// Number of blocks of failed reads and writes.
     pub failed: u64,
-    /// Blocks of writes that have not completed, because the load or its session ended.
+    /// Number of blocks of writes that have not completed, because the load or its session ended.
     pub in_doubt: u64,
     /// Torn blocks: a target was killed or missing when an unacknowledged write was interrupted.
     pub torn: u64,
@@ -310,7 +310,7 @@ impl std::ops::AddAssign for Counts {
 /// State of a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
-    UnderWay,
+    InFlight,
     Acknowledged,
     /// The write ended in this epoch with an unknown result.
     InDoubt(u64),
@@ -400,7 +400,7 @@ impl Ledger {
         for block in &mut self.blocks {
             block.reads.clear();
             for fate in block.versions.values_mut() {
-                if *fate == Fate::UnderWay {
+                if *fate == Fate::InFlight {
                     *fate = Fate::InDoubt(self.now);
                     self.counts.in_doubt += 1;
                 }
@@ -442,7 +442,7 @@ impl Ledger {
     fn write(&mut self, write: Version) -> Result<(), Violation> {
         let version = write.version;
         let block = self.block(write.block, &format_args!("writes {version}"))?;
-        block.versions.insert(version, Fate::UnderWay);
+        block.versions.insert(version, Fate::InFlight);
         Ok(())
     }
 
@@ -567,7 +567,7 @@ impl Block {
     fn violation(&self, kind: Kind, block: u64, least: u64, came: &dyn fmt::Display) -> Violation {
         let allowed = self.versions.range(least..).map(|(version, fate)| {
             let fate = match fate {
-                Fate::UnderWay => " (under way)",
+                Fate::InFlight => " (in flight)",
                 Fate::InDoubt(_) => " (never acknowledged)",
                 Fate::Acknowledged => "",
             };
@@ -889,8 +889,8 @@ mod tests {
         assert_eq!(book.begin(1).end(1, after), Err(Kind::Violation));
         // No process was killed since.
         book.write(4);
-        let under_way = || Content::Torn(vec![3, 4]);
-        assert_eq!(book.begin(1).end(1, under_way()), Err(Kind::Violation));
+        let in_flight = || Content::Torn(vec![3, 4]);
+        assert_eq!(book.begin(1).end(1, in_flight()), Err(Kind::Violation));
         // Acknowledged writes may not be torn, nor may those that started later.
         book.written(4).session(true);
         book.write(5);
@@ -933,7 +933,7 @@ mod tests {
         let violation = book.0.enter(&entry).expect_err("it is lost");
         assert_eq!(
             violation.to_string(),
-            "block 1: expected version 0x2 or 0x3 (under way), got version 0x1"
+            "block 1: expected version 0x2 or 0x3 (in flight), got version 0x1"
         );
         assert!(violation.history.len() > 5, "{violation:?}");
         let violation = book

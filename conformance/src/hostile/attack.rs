@@ -23,7 +23,7 @@ pub struct Attack {
 }
 
 impl Attack {
-    /// Returns `true` if it can be played against a role.
+    /// Returns `true` if the attack applies to a role.
     pub fn is_for(&self, role: Role) -> bool {
         let service = matches!(role, Role::ZeroCopy | Role::GgaOffload);
         match self.play {
@@ -32,7 +32,7 @@ impl Attack {
                 service || role == Role::Target
             }
             Play::Frames(_) => service,
-            // Of services, only their targets get connection details.
+            // A service sends connection details only to its targets.
             Play::Network(NetworkAttack::Authenticated(_)) => role == Role::Target,
             // A target exports no memory.
             Play::Network(NetworkAttack::Exported(_)) => service,
@@ -41,22 +41,23 @@ impl Attack {
     }
 }
 
-/// Maximum cost of an attack, above what the role used before it.
+/// Maximum cost of an attack. Resources are relative to those that the role used before the attack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cost {
     /// Time after the attack until another client is served.
     pub service: Duration,
-    /// Time that the role takes to react to another client during a session, or to serve one beside silent connections.
+    /// Time that the role takes to react to another client during a session, or to serve one while silent connections are open.
     pub held_up: Duration,
     /// Resident memory, MiB.
     pub memory: u64,
     pub descriptors: usize,
-    /// Lines that the role logs while it lasts.
+    /// Number of lines that the role logs during the attack.
     pub lines: usize,
 }
 
 impl Cost {
-    /// Maximum cost of an ordinary attack: the idle timeout of the roles under test, and what they keep of their last few connections.
+    /// Maximum cost of an ordinary attack: the idle timeout of the roles under test, and the resources that they hold for their last few
+    /// connections.
     pub(super) const USUAL: Self = Self {
         service: Duration::from_secs(4),
         held_up: Duration::from_secs(1),
@@ -65,7 +66,7 @@ impl Cost {
         lines: 80,
     };
 
-    /// The same with its times multiplied, for a machine that has other things to do.
+    /// Returns the cost with its times multiplied by `scale`, for a loaded machine.
     #[must_use]
     pub fn with_times(self, scale: u32) -> Self {
         Self {
@@ -81,13 +82,13 @@ impl Cost {
 pub(super) enum Play {
     /// Bytes over control channels: TCP of a target, Comch messages of a service.
     Control(Control),
-    /// Connections that send nothing, while another client is served.
+    /// Connections that send nothing while another client is served.
     Silent(Silent),
-    /// Frames of a Comch connection, below its messages.
+    /// Frames of a Comch connection, the layer below its messages.
     Frames(Frames),
     /// Connections to the role's agent.
     Agent(AgentCalls),
-    /// A session as it should be up to some step, with memory and rings of the attacker's.
+    /// A session that is correct up to some step, with the attacker's memory and rings.
     Session(Session),
     /// A service that an initiator connects to.
     Service(ServiceAttack),
@@ -99,20 +100,20 @@ pub(super) enum Play {
 #[derive(Debug, Clone)]
 pub(super) struct ServiceAttack {
     pub point: Point,
-    /// Its behaviour at that point. After that it is silent, and stays until the initiator has ended.
+    /// Behaviour at that point. Afterwards the service sends nothing, and stays connected until the initiator has exited.
     pub action: Action,
 }
 
 /// The step at which a service stops following the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Point {
-    /// When the initiator has connected, instead of accepting it.
+    /// The initiator has connected: the action replaces its acceptance.
     Hello,
-    /// Instead of the answer to this request.
+    /// The action replaces the answer to this request.
     Query,
     Init,
     Start,
-    /// When the first I/O has come, and before its result.
+    /// The first I/O has been received, and its result was not sent.
     Io,
     Stop,
     Shutdown,
@@ -123,21 +124,21 @@ pub(super) enum Point {
 pub(super) enum Action {
     Silence,
     Close,
-    /// Closes the socket that says that its process is there, and nothing else.
+    /// Closes only the socket that signals that its process is alive.
     CutLifeline,
-    /// Sends bytes as control messages, so often or for 2 s.
+    /// Sends bytes as control messages, this many times or for 2 s.
     Bytes(Bytes, usize),
-    /// Sends frames of Comch, so often or for 2 s.
+    /// Sends Comch frames, this many times or for 2 s.
     Frames(Vec<Frame>, usize),
-    /// Answers with this, and the right ids.
+    /// Answers with this payload and the correct ids.
     Answer(Payload),
-    /// Gives the right answer, with another message id.
+    /// Sends the correct answer with another message id.
     WrongIds,
     /// Writes into the ring of the initiator's consumer.
     Ring(Vec<RingWrite>),
-    /// Sends results with this code for the first transaction, so often or for 2 s.
+    /// Sends results with this code for the first transaction, this many times or for 2 s.
     Results(u32, usize),
-    /// Connects to the initiator's agent so often, and sends this on each connection.
+    /// Opens connections to the initiator's agent, and sends these bytes on each.
     Agent {
         bytes: Bytes,
         connections: usize,
@@ -148,35 +149,35 @@ pub(super) enum Action {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     Close,
-    /// With a reset, where there is one.
+    /// With a reset, if the transport has one.
     Reset,
-    /// Nothing is sent any more, but the connection stays for the time that the attack holds it.
+    /// Only the sending direction is closed; the connection stays open for the attack's hold time.
     HalfClose,
 }
 
-/// Bytes over control channels.
+/// Bytes sent over control channels.
 #[derive(Debug, Clone)]
 pub(super) struct Control {
-    /// Connections, one after the other or all at once.
+    /// Number of connections, one after the other or all at once.
     pub connections: usize,
     pub at_once: bool,
     /// The bytes that each connection sends.
     pub bytes: Bytes,
-    /// Number of repetitions; they end early when the role takes nothing for 300 ms.
+    /// Number of repetitions; fewer if the role receives nothing for 300 ms.
     pub times: usize,
-    /// Bytes of each write; 0 for all.
+    /// Size of each write in bytes; 0 for a single write.
     pub piece: usize,
     /// Time between writes.
     pub pace: Duration,
     /// `true` if answers are read.
     pub reads: bool,
-    /// Time that the connection stays after the last byte.
+    /// Time for which the connection stays open after the last byte.
     pub hold: Duration,
     pub end: End,
 }
 
 impl Control {
-    /// One connection that sends this once and closes.
+    /// One connection that sends these bytes once and closes.
     pub(super) const fn once(bytes: Bytes) -> Self {
         Self {
             connections: 1,
@@ -192,34 +193,34 @@ impl Control {
     }
 }
 
-/// Connections that send nothing. Another client must be served beside them, as often as it comes.
+/// Connections that send nothing. Every attempt of another client must be served meanwhile.
 #[derive(Debug, Clone)]
 pub(super) struct Silent {
-    /// Connections at a time: one that the role closes is replaced.
+    /// Number of open connections: one that the role closes is replaced.
     pub connections: usize,
-    /// Time between two connections.
+    /// Interval between new connections.
     pub pace: Duration,
     pub hold: Duration,
 }
 
-/// A raw frame, with so many descriptors of each kind.
+/// A raw frame, with file descriptors of these kinds.
 #[derive(Debug, Clone)]
 pub(super) struct Frame {
     pub bytes: Vec<u8>,
     pub descriptors: Vec<Descriptor>,
 }
 
-/// A descriptor that an attacker hands out.
+/// A file descriptor that an attacker sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Descriptor {
-    /// A ring as it should be.
+    /// A valid ring.
     Ring,
     /// A ring that is not sealed.
     UnsealedRing,
-    /// A ring whose header says more slots than it has.
+    /// A ring whose header claims more slots than it has.
     LyingRing,
     EventFd,
-    /// One that blocks, with a full counter.
+    /// A blocking eventfd whose counter is at its maximum.
     FullEventFd,
     Pipe,
     File,
@@ -229,17 +230,17 @@ pub(super) enum Descriptor {
 /// Frames of Comch connections.
 #[derive(Debug, Clone)]
 pub(super) struct Frames {
-    /// `true` if a hello comes first, and is answered.
+    /// `true` to send a hello first, and to wait for the answer.
     pub hello: bool,
     pub frames: Vec<Frame>,
     pub times: usize,
     pub connections: usize,
-    /// `true` if the lifeline is closed before the connection.
+    /// `true` to close the lifeline before the connection.
     pub cut_lifeline: bool,
     pub hold: Duration,
 }
 
-/// Connections to the role's agent. It has one only while something is exported: a session is brought to its start first.
+/// Connections to the role's agent. The role has an agent only while it exports something, so a session is started first.
 #[derive(Debug, Clone)]
 pub(super) struct AgentCalls {
     pub connections: usize,
@@ -259,52 +260,52 @@ pub(super) enum Step {
 /// Behaviour of the attacker's agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Manner {
-    /// As it should be: memory in one memfd.
+    /// Correct: memory in one memfd.
     Sound,
     Absent,
-    /// It accepts and answers nothing.
+    /// Accepts connections and answers nothing.
     Silent,
-    /// It hangs up after each request.
+    /// Closes the connection after each request.
     HangsUp,
-    /// One segment in each reply, each after this time.
+    /// Sends one segment per reply, each after this delay.
     Slow(Duration),
-    /// So many segments are said to come.
+    /// Announces this many segments.
     Segments(u64),
-    /// The memory is at another place of its page.
+    /// The memory is at another offset in its page.
     Misaligned,
     /// The memfd is not sealed.
     Unsealed,
     /// The memfd is shorter than the memory.
     Short,
-    /// A pipe, a file or a socket instead of a memfd.
+    /// Sends a pipe, a file or a socket instead of a memfd.
     Instead(Descriptor),
     /// Replies are 40 bytes of 0xA5.
     Garbage,
-    /// Memory that only the agent reaches, which takes this time for each copy.
+    /// Memory is accessible only through the agent, which takes this long for each copy.
     SlowCopies(Duration),
-    /// Calls (connects of RDMA) are never answered, describes are.
+    /// Answers descriptions of exports, but no calls (RDMA connects).
     NoCalls,
-    /// Calls are answered with descriptors of another kind.
+    /// Answers calls with file descriptors of this kind.
     CallsWith(Descriptor),
 }
 
 /// Content that the attacker writes into the role's rings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RingWrite {
-    /// A fragment: length, immediate data, others follow, in the slot.
+    /// A fragment: `more` if others follow, `inline` if its data is in the slot.
     Fragment {
         len: u32,
         immediate: Option<u32>,
         more: bool,
         inline: bool,
     },
-    /// So many fragments of one byte that others follow, as fast as the role takes them.
+    /// This many fragments of one byte, each with the flag for further fragments, as fast as the role receives them.
     Endless(usize),
-    /// Any words all over the ring, so often.
+    /// Random words all over the ring, this many times.
     Noise(usize),
     /// An I/O message of this type, size, requester offset and storage offset.
     Io(u32, u32, u64, u64),
-    /// The end of the ring is marked as closed.
+    /// The attacker's end of the ring is marked as closed.
     Close,
 }
 
@@ -315,14 +316,14 @@ pub(super) struct Session {
     pub manner: Manner,
     pub transactions: u32,
     pub cores: u32,
-    /// `true` if the role's rings are claimed.
+    /// `true` to claim the role's rings.
     pub claims: bool,
     pub ring: Vec<RingWrite>,
     pub hold: Duration,
 }
 
 impl Session {
-    /// Up to `until`, with an agent of this manner.
+    /// A session up to `until`, with an agent that behaves like this.
     pub(super) const fn with(until: Step, manner: Manner) -> Self {
         Self {
             until,
@@ -335,7 +336,7 @@ impl Session {
         }
     }
 
-    /// Up to the start, and then this in the role's rings.
+    /// A session that is started, then writes this into the role's rings.
     pub(super) fn ring(ring: Vec<RingWrite>) -> Self {
         Self {
             ring,
@@ -351,28 +352,28 @@ impl Session {
 pub(super) enum Bytes {
     Nothing,
     Raw(&'static [u8]),
-    /// So many of this value.
+    /// A value, and the number of its repetitions.
     Repeated(u8, usize),
-    /// So many, which are the same in every run.
+    /// This many pseudo-random bytes, the same in every run.
     Random(usize),
-    /// A frame header with any length and type, and nothing behind it.
+    /// A frame header with any length and type, without a payload.
     Header {
         len: u32,
         kind: u32,
     },
-    /// A frame of this type with so many bytes of payload.
+    /// A frame of this type with a payload of this many bytes.
     Frame {
         kind: u32,
         payload: usize,
     },
     Query,
-    /// An init with these counts and a blob of so many zeros.
+    /// An init request with these counts and a blob of this many zeros.
     Init {
         transactions: u32,
         cores: u32,
         blob: usize,
     },
-    /// A create of an RDMA connection for this worker, with a blob of so many zeros.
+    /// A request to create an RDMA connection for this worker, with a blob of this many zeros.
     Create {
         index: u32,
         blob: usize,

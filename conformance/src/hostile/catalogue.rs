@@ -1,4 +1,4 @@
-//! All attacks.
+//! Catalogue of all attacks.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-/// All of them, in the order in which they are played.
+/// All attacks, in the order in which they are executed.
 pub fn attacks() -> Vec<Attack> {
     [
         control(),
@@ -40,7 +40,7 @@ fn attack(name: &'static str, meaning: &'static str, play: Play) -> Attack {
     }
 }
 
-/// Control channels that say something wrong, once.
+/// Attacks with a single invalid message on a control channel.
 fn control() -> Vec<Attack> {
     use Bytes as B;
     let once = |name, meaning, bytes| attack(name, meaning, Play::Control(Control::once(bytes)));
@@ -149,7 +149,7 @@ fn control() -> Vec<Attack> {
         ),
         once(
             "control-query-with-payload",
-            "Sends a query with 32 KiB behind it",
+            "Sends a query followed by 32 KiB",
             B::Frame {
                 kind: 1,
                 payload: 32_768,
@@ -332,9 +332,9 @@ fn control() -> Vec<Attack> {
     ]
 }
 
-/// Control channels that send much, or come in numbers.
+/// Attacks with large amounts of data on control channels, or with many channels.
 fn floods() -> Vec<Attack> {
-    // Up to 20 lines of each of three kinds in each of the four seconds that it touches.
+    // Up to 20 lines of each of three kinds in each of the four seconds that an attack overlaps.
     let cost = Cost {
         lines: 240,
         ..Cost::USUAL
@@ -675,7 +675,7 @@ fn agent_calls() -> Vec<Attack> {
     ]
 }
 
-/// Sessions with exports and agents of the attacker's.
+/// Sessions with the attacker's exports and agents.
 fn imports() -> Vec<Attack> {
     use Manner as M;
     let until = |name, meaning, step, manner| {
@@ -814,7 +814,7 @@ fn imports() -> Vec<Attack> {
     ]
 }
 
-/// Rings of a session that runs.
+/// Attacks on the rings of a started session.
 fn rings() -> Vec<Attack> {
     use RingWrite as R;
     let with =
@@ -915,12 +915,12 @@ fn rings() -> Vec<Attack> {
         ),
         with(
             "io-beyond-storage",
-            "Reads behind the end of the storage",
+            "Reads beyond the end of the storage",
             vec![R::Io(1, 4096, 0, u64::MAX - 4095)],
         ),
         with(
             "io-beyond-memory",
-            "Reads to behind the end of its memory",
+            "Reads to beyond the end of its memory",
             vec![R::Io(1, 4096, u64::MAX - 4095, 0)],
         ),
         with(
@@ -954,7 +954,7 @@ fn rings() -> Vec<Attack> {
     ]
 }
 
-/// Connections over the network: of unauthenticated peers, and of peers that have the key.
+/// Connections over the network: by unauthenticated peers, and by peers that have the key.
 fn network() -> Vec<Attack> {
     let unauthenticated = |name, meaning, input| {
         let attack = Unauthenticated {
@@ -1080,12 +1080,12 @@ fn network() -> Vec<Attack> {
     let requests = [
         authenticated(
             "peer-another-process",
-            "Has the key, and means a process that is not there",
+            "Has the key, and names a process that does not exist",
             Authenticated::AnotherProcess,
         ),
         authenticated(
             "peer-unknown-connection",
-            "Asks for an RDMA connection that is not there",
+            "Requests an RDMA connection that does not exist",
             Authenticated::UnknownConnection,
         ),
         authenticated(
@@ -1189,7 +1189,7 @@ fn network() -> Vec<Attack> {
         ),
         authenticated(
             "peer-frame-end",
-            "Sends a message behind the end",
+            "Sends a message after the end",
             Authenticated::Frames(END, 100),
         ),
     ];

@@ -1,4 +1,4 @@
-//! Attacks in random order beside a well-behaved client, which runs session after session.
+//! Attacks in random order during the sessions of a well-behaved client, which runs one after the other.
 //!
 //! A role serves one session at a time: the client, and attacks that hold a session, take turns at the [`SessionLock`]. The limits of an attack apply to
 //! the client: it must complete a session within [`Cost::service`](super::Cost) after the attack, and a session that has begun must complete. At
@@ -19,22 +19,22 @@ use crate::role::Violation;
 #[derive(Debug, Clone, Copy)]
 pub enum Limit {
     Time(Duration),
-    /// After so many sessions, half of them attacks. Attacks that take long are played once.
+    /// End after this number of sessions, half of them attacks. Slow attacks are executed once.
     Sessions(usize),
 }
 
-/// An attack that takes longer is played once where sessions are counted.
+/// Duration above which an attack is executed only once if the number of sessions is limited.
 const LONG: Duration = Duration::from_millis(400);
-/// Parts of the sessions after which the resources are measured where sessions are counted: of 5000, after 100 and 1000. The first measurement is
-/// what the others are compared with.
+/// Divisors of the number of sessions after which resources are measured, if that number is limited: of 5000 sessions, after 100 and 1000.
+/// Later measurements are compared with the first one.
 const CHECKPOINTS: [usize; 2] = [50, 5];
-/// Attacks between two measurements where the time is limited.
+/// Number of attacks between two measurements if the time is limited.
 const BETWEEN_CHECKPOINTS: usize = 100;
-/// Time that the role has at a checkpoint to give back what the last attack took: threads that are held by a peer return.
+/// Time limit at a checkpoint for the role to release the resources of the last attack, including threads blocked by a peer.
 const SETTLE: Duration = Duration::from_secs(20);
-/// Lines that a role may log for a session of the client.
+/// Maximum number of lines that a role logs for a session of the client.
 const LINES_OF_A_SESSION: usize = 24;
-/// Lines that a role may log in a second in total: 20 of each kind, and there are a few kinds.
+/// Maximum number of lines that a role logs per second: 20 of each kind, for a few kinds.
 const LINES_OF_A_SECOND: usize = 120;
 
 /// Serialises the start of sessions: held by the client for each attempt, by attacks while they begin a session, and at checkpoints.
@@ -71,7 +71,7 @@ struct Run<'a> {
     checkpoints: Vec<Case>,
 }
 
-/// Plays attacks until the limit.
+/// Executes attacks until the limit is reached.
 pub(super) fn endure(
     settings: &Settings,
     limit: Limit,
@@ -177,7 +177,7 @@ impl Run<'_> {
         let failures = self.client.failed().len();
         let begin = Instant::now();
         let mut observation = Observation::default();
-        // An attack that cannot go on has been stopped by the role.
+        // An attack that fails to continue was stopped by the role.
         let _ = play(self.server, &attack.play, &mut observation);
         let Observation { held_up, violation } = observation;
         let took = begin.elapsed();
@@ -186,7 +186,7 @@ impl Run<'_> {
         }
         self.attacks += 1;
         let wanted = match self.client.allowed.load(Ordering::Relaxed) {
-            // The session that goes on now may end without having seen anything of the attack.
+            // The client's current session may end before it is affected by the attack.
             usize::MAX => self.client.completed() + 2,
             allowed => allowed,
         };
@@ -252,7 +252,7 @@ impl Run<'_> {
         )
     }
 
-    /// Measures the resources while no session goes on, and compares them with the first measurement.
+    /// Measures the resources while no session is active, and compares them with the first measurement.
     fn measure(&mut self, name: &str) {
         let session_lock = self.server.session_lock().clone();
         let _closed = session_lock.enter();
@@ -268,7 +268,7 @@ impl Run<'_> {
                 now.memory, now.descriptors, now.threads, now.shared
             ));
             match self.first {
-                // What the last session took is given back within a moment.
+                // The resources of the last session are released shortly after its end.
                 None => {
                     std::thread::sleep(Duration::from_secs(1));
                     self.first = self.server.resources().ok();

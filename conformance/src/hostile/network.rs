@@ -1,7 +1,7 @@
-//! Attacks on the sockets at which softdoca waits for peers on other machines: by unauthenticated peers, which do not
-//! have the key of the deployment, and by peers that have it and do not follow the protocol.
+//! Attacks on the sockets on which softdoca listens for peers on other machines: by unauthenticated peers, which do not
+//! have the deployment's key, and by peers that have the key but violate the protocol.
 //!
-//! The handshake, requests and frames are made by hand from their documented layouts.
+//! The handshake, requests and frames are built from their documented layouts, without softdoca's code.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream};
@@ -40,32 +40,32 @@ const LIVENESS: u64 = 1;
 const MEMORY: u64 = 2;
 const SERVICE: u64 = 3;
 
-/// Time for a reaction, on a machine that has other things to do: the judge is what comes.
+/// Time limit for a reaction; generous, because a loaded machine must not cause failures.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Time in which the attacker has no reply that it does not expect.
+/// Time for which the attacker waits for replies that must not arrive.
 const QUIET: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Clone)]
 pub(super) enum NetworkAttack {
     Unauthenticated(Unauthenticated),
-    /// Silent connections, while a peer with the key comes.
+    /// Silent connections while a peer with the key connects.
     Flood {
-        /// Connections at a time.
+        /// Number of open connections.
         connections: usize,
         hold: Duration,
     },
     /// A peer with the key.
     Authenticated(Authenticated),
-    /// A peer with the key, and with an export of a service.
+    /// A peer with the key and with an export of a service.
     Exported(Exported),
 }
 
-/// A peer without the key. It gets the server's first bytes at most, and the end of the connection.
+/// A peer without the key. It must receive at most the server's hello before the connection is closed.
 #[derive(Debug, Clone)]
 pub(super) struct Unauthenticated {
     pub connections: usize,
     pub input: Input,
-    /// Bytes of each write; 0 for all.
+    /// Size of each write in bytes; 0 for a single write.
     pub piece: usize,
     /// Time between writes.
     pub pace: Duration,
@@ -79,61 +79,61 @@ pub(super) enum Input {
     Http,
     /// A proof with another key.
     AnotherKey,
-    /// A proof with no key.
+    /// A proof with an empty key.
     NoKey,
-    /// A good proof, without its last byte.
+    /// A valid proof without its last byte.
     Unfinished,
-    /// The good proof of another connection.
+    /// The valid proof of another connection.
     Replayed,
-    /// A good proof for another purpose than the one it names.
+    /// A valid proof whose purpose was changed afterwards.
     Altered,
-    /// A good proof, in the time that the peer takes.
+    /// A valid proof, sent at the peer's slow pace.
     Good,
 }
 
 /// Behaviour of a peer with the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Authenticated {
-    /// Means a process that is not there.
+    /// Names a process that does not exist.
     AnotherProcess,
-    /// Asks for an RDMA connection that is not there.
+    /// Requests an RDMA connection that does not exist.
     UnknownConnection,
-    /// Asks twice for the same RDMA connection.
+    /// Requests the same RDMA connection twice.
     SecondClaim,
-    /// Has a purpose that is not known.
+    /// Names an unknown purpose.
     UnknownPurpose,
-    /// Asks for memory that was not exported, with each operation.
+    /// Requests memory that was not exported, with each operation.
     UnknownMemory,
-    /// Takes the key of an RDMA connection for that of memory.
+    /// Uses the key of an RDMA connection as the key of memory.
     ConnectionAsMemory,
-    /// Sends bytes that are no request.
+    /// Sends bytes that are not a request.
     Request(&'static [u8]),
     /// Announces a write of more than 2 GiB.
     OversizedWrite,
-    /// Announces a write of 1 GiB and sends a part of it.
+    /// Announces a write of 1 GiB but sends only a part of it.
     UnfinishedWrite,
-    /// Sends requests and reads no reply.
+    /// Sends requests without reading the replies.
     UnreadReplies,
-    /// Asks whether the process lives, and reads no reply.
+    /// Sends heartbeats without reading the replies.
     UnreadHeartbeats,
-    /// Has so many connections, and asks for nothing.
+    /// Opens this many connections without sending a request.
     Connections(usize),
-    /// Takes up an RDMA connection, and sends this over it, so often.
+    /// Establishes an RDMA connection, and sends these bytes over it, this many times.
     Frames(&'static [u8], usize),
 }
 
 /// Behaviour of a peer that has the key and the descriptor of memory that a service exports to its targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Exported {
-    /// Reads, writes and changes addresses beside the memory, and words that are not aligned.
+    /// Accesses addresses outside the memory, and unaligned words, with all operations.
     OutOfRange,
     /// Uses the memory after the session that it was exported for.
     Withdrawn,
-    /// Asks for the whole memory again and again, and reads no reply.
+    /// Reads the whole memory repeatedly without receiving the replies.
     UnreadMemory,
 }
 
-/// Memory that a role exports, in its addresses.
+/// Memory that a role exports; addresses are the role's.
 #[derive(Debug, Clone)]
 pub(super) struct Export {
     pub endpoint: Endpoint,
@@ -142,7 +142,7 @@ pub(super) struct Export {
 }
 
 impl Export {
-    /// From an export descriptor with a network offer.
+    /// Parses an export descriptor with a network offer.
     pub(super) fn of(descriptor: &[u8]) -> Option<Self> {
         let word = |at: usize| {
             let bytes = descriptor.get(at..at + 8)?.try_into().ok()?;
@@ -166,7 +166,7 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
-    /// From RDMA connection details of a role on the network.
+    /// Parses RDMA connection details of a role on the network.
     pub(super) fn of(details: &[u8]) -> Option<Self> {
         Self::of_offer(details.get(64..)?)
     }
@@ -219,7 +219,7 @@ impl Connection {
         })
     }
 
-    /// A proof for this connection.
+    /// Builds a proof for this connection.
     fn proof(
         &mut self,
         key: &[u8],
@@ -236,7 +236,7 @@ impl Connection {
             .map_err(|_| io::Error::other("a proof of another size"))
     }
 
-    /// Proves that it has the key; the result of the answer.
+    /// Authenticates with the key; returns the result in the answer.
     fn prove(&mut self, purpose: u64, process: &[u8; 16], object: &[u8; 16]) -> io::Result<u32> {
         let proof = self.proof(KEY, purpose, process, object)?;
         self.stream.write_all(&proof)?;
@@ -252,7 +252,7 @@ impl Connection {
         Ok(u32::from_le_bytes([text[0], text[1], text[2], text[3]]))
     }
 
-    /// One that the role serves for this purpose.
+    /// Opens an authenticated connection for a purpose.
     fn served(endpoint: &Endpoint, purpose: u64, object: &[u8; 16]) -> io::Result<Self> {
         let mut connection = Self::open(endpoint.address)?;
         match connection.prove(purpose, &endpoint.process, object)? {
@@ -263,13 +263,13 @@ impl Connection {
         }
     }
 
-    /// Bytes until the end of the connection.
+    /// Receives until the connection is closed, which has to happen.
     fn rest(&mut self) -> Result<Vec<u8>, Violation> {
         rest_of(&mut self.stream)
     }
 }
 
-/// Bytes until the end of a connection, which has to come.
+/// Receives until the connection is closed, which has to happen.
 fn rest_of(stream: &mut TcpStream) -> Result<Vec<u8>, Violation> {
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes) {
@@ -277,12 +277,12 @@ fn rest_of(stream: &mut TcpStream) -> Result<Vec<u8>, Violation> {
             "the end of the connection",
             format!("none within {TIMEOUT:?} after {} bytes", bytes.len()),
         )),
-        // A reset is an end as well.
+        // A reset is as good as a regular close.
         _ => Ok(bytes),
     }
 }
 
-/// A memory request.
+/// Encodes a memory request.
 fn request(operation: u16, key: &[u8; 16], addr: u64, len: u64) -> Vec<u8> {
     let mut bytes = b"SDrq\x02\0".to_vec();
     bytes.extend(operation.to_le_bytes());
@@ -293,7 +293,7 @@ fn request(operation: u16, key: &[u8; 16], addr: u64, len: u64) -> Vec<u8> {
     bytes
 }
 
-/// Plays an attack; the longest time until a peer with the key was answered beside it.
+/// Executes an attack; returns the longest time until a peer with the key was answered meanwhile.
 pub(super) fn play(attack: &NetworkAttack, endpoint: &Endpoint) -> Result<Duration, Violation> {
     match attack {
         NetworkAttack::Unauthenticated(attack) => play_unauthenticated(attack, endpoint),
@@ -301,7 +301,7 @@ pub(super) fn play(attack: &NetworkAttack, endpoint: &Endpoint) -> Result<Durati
         NetworkAttack::Authenticated(authenticated) => {
             play_authenticated(*authenticated, endpoint).map(|()| Duration::ZERO)
         }
-        // Its session is the caller's.
+        // Executed by the caller, which has the session.
         NetworkAttack::Exported(_) => Ok(Duration::ZERO),
     }
 }
@@ -322,7 +322,7 @@ fn play_unauthenticated(
             attack.piece
         };
         for piece in bytes.chunks(size) {
-            // The role need not listen to the end.
+            // The role may close the connection before the last byte.
             if stream.write_all(piece).is_err() {
                 break;
             }
@@ -334,7 +334,7 @@ fn play_unauthenticated(
         let got = rest_of(&mut stream)?;
         let is_greeting = got.is_empty()
             || got.len() <= HELLO && b"SDTCP\0\x01\0".starts_with(&got[..got.len().min(8)]);
-        // Where the proof needs the greeting, that was read before.
+        // If the proof depends on the hello, that was read before.
         let is_greeting = match attack.input {
             Input::Nothing | Input::Zeros(_) | Input::Random(_) | Input::Http => is_greeting,
             _ => got.is_empty(),
@@ -399,12 +399,12 @@ fn input_of(
     Ok(bytes)
 }
 
-/// Has a peer with the key answered; the time that took.
+/// Checks that the role still answers a peer that has the key, and returns the response time.
 fn probe(endpoint: &Endpoint) -> Result<Duration, Violation> {
     let begin = Instant::now();
     let mut connection = Connection::open(endpoint.address)
         .map_err(|error| Violation::expected("a peer with the key to be greeted", error))?;
-    // A process that is not there: the answer is the same for each role.
+    // The process does not exist: every role gives the same answer.
     let code = connection.prove(LIVENESS, &random(), &random());
     match code {
         Ok(NOT_FOUND) => Ok(begin.elapsed()),
@@ -465,12 +465,12 @@ fn play_authenticated(attack: Authenticated, endpoint: &Endpoint) -> Result<(), 
                 code,
             )?;
             end_of(&mut second)?;
-            // The first one may have been granted receives, and has not ended.
+            // The first connection may have been granted receives, and is still open.
             first.stream.set_read_timeout(Some(QUIET))?;
             let granted = first.stream.read(&mut [0; 64]);
             Violation::unless(
                 !matches!(granted, Ok(0)),
-                "the first connection to go on",
+                "the first connection to stay open",
                 format!("{granted:?}"),
             )
         }
@@ -521,7 +521,7 @@ fn play_authenticated(attack: Authenticated, endpoint: &Endpoint) -> Result<(), 
             let mut connection = served(SERVICE)?;
             connection.stream.set_write_timeout(Some(QUIET))?;
             for _ in 0..times {
-                // The role need not listen to the end.
+                // The role may close the connection before the last byte.
                 if connection.stream.write_all(bytes).is_err() {
                     break;
                 }
@@ -532,7 +532,7 @@ fn play_authenticated(attack: Authenticated, endpoint: &Endpoint) -> Result<(), 
     }
 }
 
-/// The connection has to end, without a further byte.
+/// Checks that the connection is closed without further bytes.
 fn end_of(connection: &mut Connection) -> Result<(), Violation> {
     let rest = connection.rest()?;
     Violation::unless(
@@ -542,7 +542,7 @@ fn end_of(connection: &mut Connection) -> Result<(), Violation> {
     )
 }
 
-/// Sends these bytes for 2 s, or until the role reads no more or closes the connection.
+/// Sends these bytes repeatedly for 2 s, or until the role closes the connection.
 fn flood(connection: &mut Connection, bytes: &[u8]) -> io::Result<()> {
     connection.stream.set_nonblocking(true)?;
     let many = bytes.repeat(1000);
@@ -560,7 +560,7 @@ fn flood(connection: &mut Connection, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Each operation on memory of this key has to be answered with an error, and without data. The connection goes on.
+/// Checks that each operation on memory of this key is answered with an error, without data, and that the connection stays open.
 fn refused(connection: &mut Connection, key: &[u8; 16]) -> Result<(), Violation> {
     for _ in 0..2 {
         for operation in 1..=5 {
@@ -577,7 +577,7 @@ fn refused(connection: &mut Connection, key: &[u8; 16]) -> Result<(), Violation>
     says_nothing(connection)
 }
 
-/// One operation has to be answered with this error.
+/// Checks that an operation is answered with this error.
 fn fails(
     connection: &mut Connection,
     expected: u32,
@@ -593,7 +593,7 @@ fn fails(
     )
 }
 
-/// The error code in the reply to a request; a read's data is not read.
+/// Sends a request and returns the error code in its reply; the data of a read is not received.
 fn ask(
     connection: &mut Connection,
     operation: u16,
@@ -622,7 +622,7 @@ fn says_nothing(connection: &mut Connection) -> Result<(), Violation> {
     Violation::unless(
         more.as_ref()
             .is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock),
-        "no byte behind the replies, and no end",
+        "no further bytes after the replies, and an open connection",
         format!("{more:?}"),
     )
 }
@@ -640,7 +640,7 @@ pub(super) fn play_exported(
     } = export;
     let (key, addr, len) = (&endpoint.key, *addr, *len);
     let mut connection = Connection::served(endpoint, MEMORY, key)?;
-    // Its own memory it may use.
+    // The peer may use the memory exported to it.
     for (at, size) in [(addr, 8), (addr + len - 8, 8)] {
         fails(&mut connection, 0, READ, key, (at, size))?;
         connection.stream.read_exact(&mut [0; 8])?;

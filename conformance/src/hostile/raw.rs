@@ -1,4 +1,4 @@
-//! The attacker's ends of sockets, rings, memory, control channels and agents, made from their documented layouts without softdoca's code.
+//! The attacker's ends of sockets, rings, memory, control channels and agents, built from their documented layouts without softdoca's code.
 
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;
@@ -21,7 +21,7 @@ use wire::control::{FrameDecoder, Message, Payload};
 use super::attack::{Bytes, Descriptor, End, Manner};
 use super::server::ClientEndpoint;
 
-/// Most descriptors in one message.
+/// Maximum number of file descriptors in one message.
 const MAX_FDS: usize = 16;
 /// Maximum size of a message in bytes.
 const MAX_MESSAGE: usize = 65_536;
@@ -55,7 +55,7 @@ impl Packets {
         Ok(Self(socket))
     }
 
-    /// A caller, if there is one.
+    /// Accepts a connection, if one is pending.
     pub(super) fn accept(&self) -> Option<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         rustix::net::accept_with(&self.0, flags).ok().map(Self)
@@ -99,7 +99,7 @@ impl Packets {
         }
     }
 
-    /// One message with its descriptors, within `timeout`; `None` at the end of the connection.
+    /// Receives one message with its descriptors within `timeout`; `None` at the end of the connection.
     pub(super) fn receive(&self, timeout: Duration) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
         let deadline = Instant::now() + timeout;
         let mut bytes = vec![0; MAX_MESSAGE];
@@ -133,7 +133,7 @@ impl AsFd for Packets {
     }
 }
 
-/// The name of the socket where a Comch server waits: FNV-1a of 128 bits over both names, each behind its length.
+/// Name of the socket on which a Comch server listens: 128-bit FNV-1a over both names, each preceded by its length.
 pub(super) fn comch_socket(function: &str, server: &str) -> String {
     const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
@@ -159,12 +159,12 @@ pub(super) fn hello(function: &str, server: &str) -> Vec<u8> {
     bytes
 }
 
-/// Words of a Comch frame.
+/// Encodes the words of a Comch frame.
 pub(super) fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// A memfd of so many bytes, sealed or not.
+/// Creates a memfd of `len` bytes.
 pub(super) fn memfd(len: u64, sealed: bool) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let memfd = rustix::fs::memfd_create("hostile", flags)?;
@@ -209,7 +209,7 @@ pub(super) fn descriptor(kind: Descriptor) -> io::Result<OwnedFd> {
     })
 }
 
-/// The message in the slot at `position` of a ring of the attacker's, once it is there: the part that lies in the slot.
+/// Returns the inline part of the message in slot `position` of one of the attacker's rings, if it has been sent.
 pub(super) fn message(ring: &OwnedFd, position: u64) -> io::Result<Option<[u8; 56]>> {
     let mut slots = [0; 8];
     rustix::io::pread(ring, &mut slots, 8)?;
@@ -225,14 +225,14 @@ pub(super) fn message(ring: &OwnedFd, position: u64) -> io::Result<Option<[u8; 5
     Ok(Some(bytes))
 }
 
-/// So many messages have been taken from a ring of the attacker's, and as many receives were posted again.
+/// Marks `count` messages of one of the attacker's rings as consumed, and posts as many receives.
 pub(super) fn consumed(ring: &OwnedFd, count: u64) -> io::Result<()> {
     rustix::io::pwrite(ring, &count.to_ne_bytes(), 128)?;
     rustix::io::pwrite(ring, &(32 + count).to_ne_bytes(), 144)?;
     Ok(())
 }
 
-/// The sending end of a ring of the role's.
+/// The sending end of one of the role's rings.
 pub(super) struct RawRing {
     memfd: OwnedFd,
     slots: u64,
@@ -272,7 +272,7 @@ impl RawRing {
         Ok(())
     }
 
-    /// The same, when the role has made room within `timeout`.
+    /// As [`fragment`](Self::fragment), but waits up to `timeout` for a free slot; `false` if there is none.
     pub(super) fn fragment_when_free(&mut self, low: u32, timeout: Duration) -> io::Result<bool> {
         let deadline = Instant::now() + timeout;
         while self.position.wrapping_sub(self.consumed()?) >= self.slots {
@@ -285,7 +285,7 @@ impl RawRing {
         Ok(true)
     }
 
-    /// Any words anywhere behind the header.
+    /// Writes random words at random offsets after the header.
     pub(super) fn noise(&self, words: usize) -> io::Result<()> {
         let mut rng = fastrand::Rng::with_seed(words as u64);
         for _ in 0..words {
@@ -334,7 +334,7 @@ pub(super) struct Comch {
 }
 
 impl Comch {
-    /// A bare connection: nothing was said.
+    /// Connects without sending a hello.
     pub(super) fn bare(runtime: &Path, channel: &str) -> io::Result<Self> {
         Ok(Self {
             socket: Packets::connect(&runtime.join(comch_socket(FUNCTION, channel)))?,
@@ -343,7 +343,7 @@ impl Comch {
         })
     }
 
-    /// One that the role has accepted.
+    /// Connects, and waits until the role has accepted the connection.
     pub(super) fn open(runtime: &Path, channel: &str, timeout: Duration) -> io::Result<Self> {
         let mut comch = Self::bare(runtime, channel)?;
         let (ours, theirs) = Packets::pair()?;
@@ -370,7 +370,7 @@ impl Channel {
         Self::open_within(endpoint, Duration::from_secs(2))
     }
 
-    /// The same; a service has so long to accept or refuse.
+    /// As [`open`](Self::open), with a time limit for a service to accept or refuse the connection.
     fn open_within(endpoint: &ControlEndpoint, timeout: Duration) -> io::Result<Self> {
         match endpoint {
             ControlEndpoint::Tcp(port) => {
@@ -385,7 +385,7 @@ impl Channel {
         }
     }
 
-    /// Sends these bytes; gives up when the role does not read them.
+    /// Sends these bytes; gives up if the role does not read them.
     pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => {
@@ -412,7 +412,7 @@ impl Channel {
         }
     }
 
-    /// Bytes of control messages that have come within `timeout`; `None` at the end of the channel.
+    /// Receives bytes of control messages within `timeout`; `None` at the end of the channel.
     pub(super) fn read(&mut self, timeout: Duration) -> io::Result<Option<Vec<u8>>> {
         match self {
             Self::Tcp(stream) => {
@@ -450,7 +450,7 @@ impl Channel {
         }
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a request and waits for the answer.
     pub(super) fn ask(&mut self, payload: Payload, timeout: Duration) -> io::Result<Payload> {
         let (message_id, correlation_id) = (7, 7);
         let request = Message {
@@ -474,7 +474,7 @@ impl Channel {
 
     pub(super) fn end(self, end: End, hold: Duration) {
         if let Self::Tcp(stream) = &self {
-            // The role may have ended it before.
+            // The role may have closed it already.
             let _ = match end {
                 End::Close => Ok(()),
                 End::HalfClose => stream.shutdown(Shutdown::Write),
@@ -490,7 +490,7 @@ impl Channel {
 
 /// Pause between connections.
 const PROBE_PAUSE: Duration = Duration::from_millis(300);
-/// Limit of the wait for a reaction.
+/// Time limit for a reaction.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Connects repeatedly until stopped.
@@ -507,7 +507,7 @@ impl Probe {
             let mut longest = Duration::ZERO;
             while !stopped.load(Ordering::Relaxed) {
                 let begin = Instant::now();
-                // Any answer is a reaction, and so is a closed connection.
+                // Any answer counts as a reaction, and so does a closed connection.
                 let _ = probe(&endpoint);
                 longest = longest.max(begin.elapsed());
                 std::thread::sleep(PROBE_PAUSE);
@@ -517,7 +517,7 @@ impl Probe {
         Self { stop, thread }
     }
 
-    /// Ends the connections, and returns the longest time that the role took to react.
+    /// Stops connecting, and returns the longest time that the role took to react.
     pub(super) fn stop(self) -> Duration {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap_or(PROBE_TIMEOUT)
@@ -541,7 +541,7 @@ fn probe(endpoint: &ControlEndpoint) -> io::Result<()> {
 const ADDRESS: u64 = 0x4000_0000;
 const LENGTH: u64 = 1 << 20;
 const PAGE: u64 = 4096;
-/// Keys of the memory, of exporting it again, and of RDMA connections: agents of their own tell attacks apart.
+/// Keys of the memory, of its export by an importer, and of RDMA connections. The same for all attacks: each has an agent of its own.
 const MEMORY: [u8; 16] = [0x11; 16];
 const ONWARD: [u8; 16] = [0x22; 16];
 const CONNECTION: [u8; 16] = [0x33; 16];
@@ -549,7 +549,7 @@ const CONNECTION: [u8; 16] = [0x33; 16];
 const DESCRIBE: u16 = 1;
 const READ: u16 = 2;
 const CALL: u16 = 6;
-/// A request for the word that says whether an export stands.
+/// Operation that requests the word with the validity of an export.
 const VALIDITY: u16 = 7;
 
 /// Size of a request to an agent in bytes.
@@ -583,7 +583,7 @@ pub(super) struct Agent {
 }
 
 impl Agent {
-    /// One of this manner in the runtime directory.
+    /// Starts an agent with this behaviour in the runtime directory.
     pub(super) fn start(runtime: &Path, manner: Manner) -> io::Result<Self> {
         let mut address = [0; 32];
         address[..16].copy_from_slice(&boot_id()?);
@@ -605,7 +605,7 @@ impl Agent {
         })
     }
 
-    /// An export descriptor of its memory: for RDMA peers, or across PCIe for those who export it again.
+    /// Export descriptor of its memory: for RDMA peers, or across PCIe for services that export it again.
     pub(super) fn memory(&self, across_pcie: bool) -> Vec<u8> {
         let (kind, permissions, onward) = match across_pcie {
             true => (1_u8, 0x2e_u32, ONWARD),
@@ -622,7 +622,7 @@ impl Agent {
         bytes
     }
 
-    /// Details of an RDMA connection of its own.
+    /// Connection details of one of its RDMA connections.
     pub(super) fn connection(&self) -> Vec<u8> {
         let mut bytes = b"SDRDMA".to_vec();
         for word in [1_u16, 1, 0] {
@@ -639,7 +639,7 @@ impl Drop for Agent {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // It has nothing to say.
+            // The thread has no result.
             let _ = thread.join();
             let _ = std::fs::remove_file(&self.path);
         }
@@ -651,7 +651,7 @@ fn run(listener: &Packets, manner: Manner, stop: &AtomicBool) {
         while !stop.load(Ordering::Relaxed) {
             match listener.accept() {
                 Some(socket) => drop(scope.spawn(move || {
-                    // What cannot be answered any more needs no answer.
+                    // The peer may have disconnected before the answer.
                     let _ = serve(&socket, manner, stop);
                 })),
                 None => std::thread::sleep(Duration::from_millis(1)),
@@ -660,7 +660,7 @@ fn run(listener: &Packets, manner: Manner, stop: &AtomicBool) {
     });
 }
 
-/// Sleeps, but not after the end of the attack.
+/// Sleeps, but returns early when the attack ends.
 fn pause(time: Duration, stop: &AtomicBool) {
     let begin = std::time::Instant::now();
     while begin.elapsed() < time && !stop.load(Ordering::Relaxed) {
@@ -706,7 +706,7 @@ fn serve(socket: &Packets, manner: Manner, stop: &AtomicBool) -> io::Result<()> 
                 answer(socket, 1, &segment(ADDRESS, LENGTH, 0, None), &[])?;
             }
             (_, DESCRIBE) => describe(socket, manner)?,
-            // The word that says that an export stands: 0, and it stays so.
+            // The word with the validity of an export: 0 (valid) for ever.
             (_, VALIDITY) => answer(socket, 0, &[], &[memfd(PAGE, true)?.as_fd()])?,
             (Manner::SlowCopies(time), operation) => {
                 pause(time, stop);

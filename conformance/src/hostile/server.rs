@@ -1,4 +1,5 @@
-//! The role under attack with its targets, and its measurements: service to another client, and resources from the operating system.
+//! The role under attack and its targets, and the measurements: service to another client, and resources as the operating system reports
+//! them.
 
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -26,9 +27,9 @@ use crate::hammer::Resources;
 use crate::role;
 use crate::role::{ComchPeer, ControlPeer as _, TcpPeer, Violation};
 
-/// Seconds after which the role gives up a peer that owes an answer, an I/O, or anything.
+/// Timeout flags in seconds: the role disconnects a peer that is late with an answer or an I/O, or that sends nothing.
 const TIMEOUT: &str = "2";
-/// Time in which programs start.
+/// Time limit for programs to start.
 const START: Duration = Duration::from_secs(20);
 /// Time after which another client gives up waiting for service.
 const SERVICE: Duration = Duration::from_secs(30);
@@ -39,17 +40,17 @@ pub(super) struct Server<'a> {
     implementation: &'a Implementation,
     sandbox: Sandbox,
     device: Device,
-    /// Of the targets; the first one is attacked where a target is.
+    /// TCP ports of the targets; if the role under attack is a target, it is the first one.
     ports: Vec<u16>,
     targets: Vec<Process>,
     service: Option<Process>,
-    /// Between a service and its targets.
+    /// Control connections between a service and its targets.
     line: Option<FaultyLine>,
     session_lock: SessionLock,
 }
 
 impl<'a> Server<'a> {
-    /// Starts it, in the runtime directory of this process.
+    /// Starts the role in the runtime directory of this process.
     pub(super) fn start(role: Role, implementation: &'a Implementation) -> Result<Self, Violation> {
         let sandbox = Sandbox::shared()?;
         let count = if role == Role::GgaOffload { 3 } else { 1 };
@@ -71,7 +72,7 @@ impl<'a> Server<'a> {
         Ok(server)
     }
 
-    /// Has a role use the network, too: its peers here still reach it in this machine.
+    /// Sets the environment for a role that also uses the network; peers on this machine still use shared memory.
     fn place<'b>(&self, command: &'b mut Command) -> &'b mut Command {
         self.sandbox
             .place(command)
@@ -125,18 +126,17 @@ impl<'a> Server<'a> {
         self.sandbox.runtime()
     }
 
-    /// The connections between a service and its targets.
+    /// Control connections between a service and its targets.
     pub(super) fn line(&self) -> io::Result<&FaultyLine> {
         let none = || io::Error::other("only a service has targets");
         self.line.as_ref().ok_or_else(none)
     }
 
-    /// Serialises sessions.
     pub(super) fn session_lock(&self) -> &SessionLock {
         &self.session_lock
     }
 
-    /// The endpoint on which it accepts clients.
+    /// Endpoint on which the role accepts clients.
     pub(super) fn endpoint(&self) -> ControlEndpoint {
         match self.role {
             Role::Target => ControlEndpoint::Tcp(self.ports[0]),
@@ -155,7 +155,7 @@ impl<'a> Server<'a> {
         self.service.as_ref().unwrap_or(&self.targets[0])
     }
 
-    /// Address on which it listens for peers on other machines, if it does.
+    /// Address on which the role listens for peers on other machines, if it does.
     pub(super) fn listens(&self) -> io::Result<Option<SocketAddr>> {
         let mut listeners = listeners_of(self.process().id())?;
         listeners.retain(|address| !self.ports.contains(&address.port()));
@@ -170,7 +170,7 @@ impl<'a> Server<'a> {
         self.process().line_count()
     }
 
-    /// Name of the first program that has ended, which none should.
+    /// Name of the first program that has exited, which is an error.
     pub(super) fn ended(&self) -> Option<&'static str> {
         let targets = self.targets.iter().map(|process| ("target", process));
         let mut all = targets.chain(self.service.iter().map(|process| ("service", process)));
@@ -178,12 +178,12 @@ impl<'a> Server<'a> {
             .map(|(name, _)| name)
     }
 
-    /// The last lines that the attacked program has written.
+    /// Last lines of the attacked program's log.
     pub(super) fn log(&self) -> String {
         self.process().stderr()
     }
 
-    /// Time until another client has its query answered.
+    /// Measures the time until the query of another client is answered.
     pub(super) fn serve_another(&self) -> Result<Duration, Violation> {
         let begin = Instant::now();
         loop {
@@ -223,14 +223,14 @@ impl<'a> Server<'a> {
     }
 }
 
-// The well-behaved client of a role under attack, in a process of its own: the attacks of this process do not delay it.
+// The well-behaved client of a role under attack, in a process of its own so that attacks do not delay it.
 //
 // The client runs a session for each byte on its standard input, and answers with a line: `completed`, `refused` if the role served another
 // session, or `failed` and the reason.
 
 /// Limit of each step of a session.
 pub(super) const SESSION: Duration = Duration::from_secs(30);
-/// Blocks that are written and read back in a session.
+/// Number of blocks written and read back in a session.
 const ROUNDS: usize = 4;
 /// Pause between sessions, in which an attack can begin a session of its own.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -334,16 +334,16 @@ impl Drop for ClientProcess {
 #[derive(Default)]
 pub(super) struct Client {
     pub(super) stop: AtomicBool,
-    /// Number of sessions after which the client waits until it is raised. `usize::MAX` for no limit.
+    /// Number of sessions that the client may complete before it waits for a higher number. `usize::MAX`: no limit.
     pub(super) allowed: AtomicUsize,
     completed: AtomicUsize,
     failed: Mutex<Vec<String>>,
-    /// From the first attempt to the completion of a session.
+    /// Longest time from the first attempt to the completion of a session.
     longest_wait: Mutex<Duration>,
 }
 
 impl Client {
-    /// Runs sessions one after the other until it is stopped or the process ends, which is a failure.
+    /// Runs sessions one after the other until stopped, or until the process exits, which is a failure.
     pub(super) fn run(&self, process: &mut ClientProcess, session_lock: &SessionLock) {
         let mut begin = Instant::now();
         while !self.stop.load(Ordering::Relaxed) {
@@ -417,7 +417,7 @@ mod tests {
 
     use super::{Client, ClientProcess, SessionLock};
 
-    /// A client in whose place `script` runs in a shell.
+    /// A client that is replaced by a shell script.
     fn run(script: &str) -> Client {
         let mut command = Command::new("sh");
         command.args(["-c", script]);

@@ -1,7 +1,7 @@
 //! A hostile service, its attacks, and their cost for an initiator that connects to it.
 //!
-//! The service is made by hand, from the documented layouts, and follows the protocol up to the [`Point`] of its attack. Whatever it does
-//! there, the initiator has to end by itself, in bounded time, with an error and not with a panic or a signal.
+//! The service is built from the documented layouts, without softdoca's code, and follows the protocol up to the [`Point`] of its attack.
+//! Whatever it does there, the initiator must exit on its own within bounded time, with an error and not with a panic or a signal.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -23,25 +23,25 @@ use crate::hammer::Resources;
 use crate::report::{Case, Outcome};
 use crate::role::Violation;
 
-/// Seconds after which the initiator gives up an answer or an I/O.
+/// Seconds after which the initiator stops waiting for an answer or an I/O.
 const TIMEOUT: &str = "2";
-/// Time in which the initiator comes and asks.
+/// Time limit for the initiator's connection and its first request.
 const START: Duration = Duration::from_secs(20);
-/// An initiator that runs for so long does not end.
+/// Time after which a running initiator is considered hung.
 const LONGEST: Duration = Duration::from_secs(60);
 /// Exit status of a Rust program whose main thread has panicked.
 const PANICKED: i32 = 101;
-/// Comch frames.
+/// Types of Comch frames.
 const ACCEPT: u32 = 2;
 const MESSAGE: u32 = 4;
 const CONSUMER_ADDED: u32 = 5;
 /// Id of the service's consumer.
 const CONSUMER: u32 = 1;
-/// Blocks that the service says it has, and their size.
+/// Number of blocks that the service reports, and their size.
 const BLOCKS: u64 = 64;
 const BLOCK: u32 = 4096;
 
-/// Plays an attack, and compares what it cost with what it may cost.
+/// Runs an attack, and compares its cost with the limits.
 pub(super) fn try_one(settings: &Settings, attack: &Attack) -> Case {
     let begin = Instant::now();
     let suite = suite(Role::Initiator);
@@ -73,7 +73,7 @@ fn measure(settings: &Settings, attack: &Attack) -> Result<(String, Duration), F
     let mut initiator = start(settings, &sandbox).map_err(early)?;
     let mut watch = Watch::default();
     let mut service = Service::new(&sandbox, &initiator);
-    // The initiator ends when it likes: what it does then is what counts.
+    // The initiator may exit at any time: only its exit status and its cost matter.
     let stopped = service.play(&listener, play, &mut watch).err();
     let attacked = Instant::now();
     while !initiator.is_over() && attacked.elapsed() < LONGEST {
@@ -83,7 +83,7 @@ fn measure(settings: &Settings, attack: &Attack) -> Result<(String, Duration), F
     let ended = attacked.elapsed();
     drop(service);
     drop(listener);
-    // It was bound here, and belongs to no process of softdoca.
+    // The socket was bound without softdoca, which would have removed it.
     let _ = std::fs::remove_file(&path);
     let status = initiator.wait(Instant::now());
     if status.is_some() {
@@ -164,7 +164,7 @@ fn judge(
     )
 }
 
-/// The most that the initiator took so far.
+/// Highest resource usage of the initiator so far.
 struct Watch {
     most: Resources,
     looked: Instant,
@@ -191,7 +191,7 @@ impl Watch {
             return;
         }
         self.looked = Instant::now();
-        // It may have ended.
+        // It may have exited.
         if let Ok(now) = Resources::of_id(process) {
             self.most = self.most.most(now);
         }
@@ -238,7 +238,7 @@ impl<'a> Service<'a> {
             .ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
-    /// Follows the protocol up to the attack's point, attacks, and stays for as long as the attack says.
+    /// Follows the protocol up to the attack's point, then executes its action.
     fn play(
         &mut self,
         listener: &Packets,
@@ -278,7 +278,7 @@ impl<'a> Service<'a> {
         }
     }
 
-    /// The next request; `None` when the point of the attack is among the I/Os.
+    /// Receives the next request; `None` if the attack's point is the data path.
     fn request(&mut self, point: &Point, watch: &mut Watch) -> io::Result<Option<Message>> {
         let deadline = Instant::now() + START;
         loop {
@@ -315,7 +315,7 @@ impl<'a> Service<'a> {
         }
     }
 
-    /// User data of an I/O request that has come.
+    /// User data of a received I/O request, if there is one.
     fn io(&mut self) -> io::Result<Option<u64>> {
         let Some(ring) = &self.own_ring else {
             return Ok(None);
@@ -328,7 +328,7 @@ impl<'a> Service<'a> {
         Ok(message[8..16].try_into().ok().map(u64::from_be_bytes))
     }
 
-    /// The result of an I/O.
+    /// Sends the result of an I/O.
     fn result(&mut self, code: u32, user_data: u64) -> io::Result<()> {
         let ring = self
             .ring
@@ -341,7 +341,7 @@ impl<'a> Service<'a> {
         ring.fragment(SIZE as u32 | 1 << 23, &bytes)
     }
 
-    /// Answers as a service should.
+    /// Sends the correct answer.
     fn answer(&mut self, request: &Message) -> io::Result<()> {
         let payload = match request.payload.message_type() {
             MessageType::QueryStorageRequest => Payload::QueryStorageResponse(StorageDetails {
@@ -373,7 +373,7 @@ impl<'a> Service<'a> {
         self.socket()?.send_or_stall(bytes, descriptors)
     }
 
-    /// Description of the attack. `request` is the request that it answers.
+    /// Executes the attack. `request` is the request at whose answer it starts.
     fn act(
         &mut self,
         request: Option<&Message>,
@@ -408,11 +408,13 @@ impl<'a> Service<'a> {
                 Ok(())
             }),
             Action::Answer(payload) => {
-                let request = request.ok_or_else(|| io::Error::other("nothing was asked"))?;
+                let request =
+                    request.ok_or_else(|| io::Error::other("there is no request to answer"))?;
                 self.message(&request.response(payload.clone()).encode_to_vec())
             }
             Action::WrongIds => {
-                let request = request.ok_or_else(|| io::Error::other("nothing was asked"))?;
+                let request =
+                    request.ok_or_else(|| io::Error::other("there is no request to answer"))?;
                 let other = Message {
                     message_id: request.message_id.wrapping_add(77),
                     ..request.clone()
@@ -439,7 +441,7 @@ impl<'a> Service<'a> {
                 for _ in 0..*connections {
                     watch.look(self.initiator);
                     if let Ok(socket) = raw::connect(self.sandbox.runtime(), &address) {
-                        // It may hang up at once.
+                        // The agent may close the connection immediately.
                         let _ = socket.send(&bytes, &[]);
                         open.push(socket);
                     }
@@ -451,7 +453,7 @@ impl<'a> Service<'a> {
         }
     }
 
-    /// Does something so often, for 2 s at most.
+    /// Repeats an action this many times, for at most 2 s.
     fn repeat(
         &mut self,
         times: usize,
@@ -471,7 +473,7 @@ impl<'a> Service<'a> {
 }
 
 impl Point {
-    /// The request that the attack is the answer to.
+    /// Type of the request that the attack answers.
     fn request(&self) -> Option<MessageType> {
         Some(match self {
             Self::Hello | Self::Io => return None,
@@ -486,8 +488,8 @@ impl Point {
 
 // The attacks.
 
-/// Cost that a hostile service may cause an initiator: the time-outs of control operations and of I/Os, 2 s each, and what an initiator with four
-/// transactions takes anyway.
+/// Maximum cost that a hostile service may cause an initiator: the timeouts of control operations and of I/Os, 2 s each, and the regular
+/// resources of an initiator with four transactions.
 const COST: Cost = Cost {
     service: Duration::from_secs(8),
     held_up: Duration::ZERO,
@@ -505,7 +507,7 @@ fn attack(name: &'static str, meaning: &'static str, point: Point, action: Actio
     }
 }
 
-/// One that may cost up to 20 lines of a kind in a second.
+/// An attack that may cause up to 20 log lines of the same kind per second.
 fn flood(name: &'static str, meaning: &'static str, point: Point, action: Action) -> Attack {
     let cost = Cost { lines: 120, ..COST };
     Attack {
@@ -514,7 +516,7 @@ fn flood(name: &'static str, meaning: &'static str, point: Point, action: Action
     }
 }
 
-/// Things that a service may do instead of any answer.
+/// Attacks that a service can make in place of any answer.
 macro_rules! instead_of {
     ($($point:ident $name:literal $request:literal,)*) => {
         [$(
@@ -561,7 +563,7 @@ macro_rules! instead_of {
                 concat!("service-other-answer-at-", $name),
                 concat!("Answers ", $request, " with the answer to another request"),
                 Point::$point,
-                // The answer to a request that an initiator never makes.
+                // The response to a request that an initiator never sends.
                 Action::Bytes(Bytes::Frame { kind: 6, payload: 64 }, 1),
             ),
             attack(
@@ -597,7 +599,7 @@ pub(super) fn service_attacks() -> Vec<Attack> {
     all
 }
 
-/// Services that do not accept.
+/// Attacks of services that do not accept the connection.
 fn hello() -> Vec<Attack> {
     let frame = |bytes: Vec<u8>| {
         let descriptors = Vec::new();
@@ -677,7 +679,7 @@ fn answers() -> Vec<Attack> {
     ]
 }
 
-/// Frames of Comch, when the initiator asks for the start.
+/// Attacks with Comch frames, sent in place of the answer to the start request.
 fn frames() -> Vec<Attack> {
     use Descriptor as D;
     let frame = |bytes: Vec<u8>, descriptors: &[D]| Frame {

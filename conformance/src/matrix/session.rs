@@ -506,7 +506,7 @@ impl Library {
     ///
     /// # Errors
     ///
-    /// They could not be generated.
+    /// The files could not be generated.
     pub(super) fn of(&self, mix: &Mix<'_>, cpu: usize) -> Result<Files, String> {
         let plain = self.plain.clone();
         let targets = match (mix.layout, mix.generator) {

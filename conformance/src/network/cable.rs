@@ -1,4 +1,4 @@
-//! A cable between two machines that can be cut, slow or lossy.
+//! A cable between two machines, with injected faults: it can be cut, delay frames or lose them.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
@@ -16,14 +16,14 @@ use tappers::{Interface, Tap};
 
 use crate::role::Violation;
 
-/// Bytes of the longest frame.
+/// Maximum size of a frame in bytes.
 const LONGEST_FRAME: usize = 65_536;
-/// Frames that are delayed at a time; further ones are lost, as in a switch.
+/// Maximum number of delayed frames; further ones are dropped, as by a switch.
 const MOST_DELAYED: usize = 20_000;
-/// Frames that are taken from one device before the other one is looked at.
+/// Maximum number of frames received from one device before the other one is polled.
 const BATCH: usize = 64;
 
-/// Kinds of frames that a cable tells apart; further ones are counted as one.
+/// Maximum number of kinds of frames that a cable distinguishes; all others count as one kind.
 const MOST_FLOWS: usize = 1000;
 /// Types of Ethernet frames.
 const IPV4: u16 = 0x0800;
@@ -36,7 +36,7 @@ pub(super) enum Flow {
     Arp,
     /// A packet of this protocol (6 is TCP) between these addresses.
     Ip(u8, IpAddr, IpAddr),
-    /// Another type of frame, or one that is too short; 0 for more than a cable tells apart.
+    /// A frame of another type; 0 for frames that are too short, and for further kinds beyond the maximum.
     Other(u16),
 }
 
@@ -97,9 +97,9 @@ impl FromStr for Flow {
 pub struct Condition {
     /// All frames are lost.
     pub cut: bool,
-    /// Time that a frame takes.
+    /// Delay of each frame.
     pub delay: Duration,
-    /// Lost frames of 1000.
+    /// Number of lost frames per 1000.
     pub loss: u16,
 }
 
@@ -125,7 +125,7 @@ impl Condition {
     };
 }
 
-/// Three numbers: cut (0 or 1), milliseconds of delay, lost frames of 1000.
+/// Three numbers: cut (0 or 1), delay in milliseconds, lost frames per 1000.
 impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let delay = self.delay.as_millis();
@@ -163,7 +163,7 @@ enum Verdict {
     Lost,
 }
 
-/// One direction of a cable, in its own time.
+/// One direction of a cable, without a clock of its own.
 struct Line {
     condition: Condition,
     delayed: VecDeque<(Duration, Vec<u8>)>,
@@ -179,7 +179,7 @@ impl Line {
         }
     }
 
-    /// Frames that were delayed before the cable is cut are lost.
+    /// Sets the condition. A cut drops the delayed frames.
     fn set(&mut self, condition: Condition) {
         self.condition = condition;
         if condition.cut {
@@ -192,7 +192,7 @@ impl Line {
         if cut || loss > 0 && self.random.u16(0..1000) < loss {
             return Verdict::Lost;
         }
-        // Frames do not overtake each other.
+        // Frames stay in order.
         let earliest = self.delayed.back().map_or(now, |(due, _)| *due);
         let due = (now + delay).max(earliest);
         if due <= now && self.delayed.is_empty() {
@@ -215,13 +215,13 @@ impl Line {
     }
 }
 
-/// Carries frames between two new TAP devices of these names. Standard input brings lines of two [`Condition`]s, towards the far end and
-/// towards the near end, with a comma between them; each is answered by a line when it holds. The line `flows` is answered by the kinds of
-/// frames so far. Returns at the end of the input.
+/// Forwards frames between two new TAP devices with these names. Each line on standard input contains two [`Condition`]s, towards the far
+/// end and towards the near end, separated by a comma; it is answered with a line once they are in effect. The line `flows` is answered with
+/// the kinds of frames so far. Returns at the end of the input.
 ///
 /// # Errors
 ///
-/// The devices cannot be made, as in a network namespace of another user, or a line is not as expected.
+/// The devices cannot be created, as in a network namespace of another user, or a line is malformed.
 pub fn relay(near: &str, far: &str) -> io::Result<()> {
     let mut taps = [open(near)?, open(far)?];
     for tap in &mut taps {
@@ -286,12 +286,12 @@ fn open(name: &str) -> io::Result<Tap> {
     })
 }
 
-/// A frame that the device does not take, as its machine is not up, is lost.
+/// Sends a frame. It is dropped if the device is down because its machine is not running.
 fn send(tap: &Tap, frame: &[u8]) {
     let _ = tap.send(frame);
 }
 
-/// Waits for frames, for the input, or for a time. Returns `true` if there is input.
+/// Waits for frames or input, with a time limit. Returns `true` if there is input.
 fn wait(taps: &[Tap; 2], input: BorrowedFd<'_>, limit: Option<Duration>) -> io::Result<bool> {
     let [near, far] = taps.each_ref().map(|tap| PollFd::new(tap, PollFlags::IN));
     let mut fds = [near, far, PollFd::from_borrowed_fd(input, PollFlags::IN)];
@@ -306,7 +306,7 @@ fn wait(taps: &[Tap; 2], input: BorrowedFd<'_>, limit: Option<Duration>) -> io::
     }
 }
 
-/// The process of a cable. The cable is gone when this is dropped.
+/// The process of a cable. The cable is removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Cable {
     process: Child,
@@ -315,8 +315,8 @@ pub(crate) struct Cable {
 }
 
 impl Cable {
-    /// Connects machine 0 and another one of a network that has no cables. `program` makes the command that calls [`relay`] with the two
-    /// names behind it.
+    /// Connects machine 0 and another machine of a network without cables. `program` creates the command that calls [`relay`] with the two
+    /// names, which are appended as arguments.
     pub(crate) fn connect(
         network: &Network,
         machine: usize,
@@ -354,7 +354,7 @@ impl Cable {
         self.process.id()
     }
 
-    /// Changes the conditions towards machine 0's peer and back. They hold when this returns.
+    /// Changes the conditions towards machine 0's peer and back. They are in effect when this returns.
     pub(crate) fn set(&mut self, there: Condition, back: Condition) -> Result<(), Violation> {
         writeln!(self.commands, "{there},{back}")?;
         self.expect("set")
@@ -388,7 +388,7 @@ impl Cable {
 
 impl Drop for Cable {
     fn drop(&mut self) {
-        // It has ended if it has failed.
+        // This fails only if the process has exited.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_line_loses_all_frames_and_those_under_way() {
+    fn cut_line_loses_all_frames_and_those_in_flight() {
         let mut line = with(Condition {
             delay: ms(50),
             ..Condition::GOOD

@@ -1,4 +1,4 @@
-//! The roles of a deployment over machines with cables that inject faults.
+//! The roles of a deployment on several machines, whose cables inject faults.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -15,13 +15,13 @@ use super::{Cable, Condition, Settings};
 use crate::hammer::{Redundancy, of_log};
 use crate::role::Violation;
 
-/// Bytes of the initiator's blocks.
+/// Size of the initiator's blocks in bytes.
 const BLOCK_SIZE: usize = 4096;
-/// Seconds without a response after which a service gives up a peer, and without a request after which a target gives up a service.
+/// Seconds without a response after which a service gives up on a peer, and without a request after which a target gives up on a service.
 const CONTROL_TIMEOUT: &str = "4";
 const IO_TIMEOUT: &str = "4";
 const TARGET_IDLE_TIMEOUT: &str = "8";
-/// Seconds that the initiator waits: a service goes on without a target sooner.
+/// Timeout of the initiator in seconds, longer than a service needs to detach a target.
 const INITIATOR_TIMEOUT: &str = "30";
 /// Interval of recovery reads of a gga service, in reads.
 const RECOVER_EVERY: &str = "5";
@@ -32,11 +32,11 @@ struct Target {
     port: u16,
     process: Option<Process>,
     cable: Cable,
-    /// Addresses that its machine has had.
+    /// Current and earlier addresses of its machine.
     addresses: Vec<String>,
 }
 
-/// The service on machine 0, its targets on machines of their own.
+/// A deployment with the service on machine 0 and each target on a machine of its own.
 pub(super) struct Deployment<'a> {
     pub(super) layout: Layout,
     settings: &'a Settings,
@@ -44,12 +44,12 @@ pub(super) struct Deployment<'a> {
     service: Option<Process>,
     service_log: PathBuf,
     starts: u32,
-    // Dropped last: the machines end with it.
+    // Dropped last, because dropping it removes the machines.
     pub(super) sandbox: Sandbox,
 }
 
 impl<'a> Deployment<'a> {
-    /// Makes the machines and cables, and starts targets and service.
+    /// Creates the machines and cables, and starts the targets and the service.
     pub(super) fn start(layout: Layout, settings: &'a Settings) -> Result<Self, Violation> {
         let names = layout.targets();
         let network = Network::without_cables(1 + names.len())
@@ -94,7 +94,7 @@ impl<'a> Deployment<'a> {
         network.ok_or_else(|| Violation::new("there is no network"))
     }
 
-    /// Starts a target at its machine's address, with the blocks that it had.
+    /// Starts a target at its machine's address, with its previous blocks.
     pub(super) fn start_target(&mut self, index: usize) -> Result<(), Violation> {
         let Target { name, port, .. } = self.targets[index];
         let block_size = self.layout.target_block_size(BLOCK_SIZE);
@@ -118,7 +118,7 @@ impl<'a> Deployment<'a> {
         Ok(())
     }
 
-    /// Starts the service; it waits for an initiator.
+    /// Starts the service, and waits until it is ready for an initiator.
     pub(super) fn start_service(&mut self) -> Result<(), Violation> {
         self.starts += 1;
         let role = self.layout.service();
@@ -148,7 +148,7 @@ impl<'a> Deployment<'a> {
         Ok(())
     }
 
-    /// An initiator that validates all it reads.
+    /// Starts an initiator that validates all reads.
     pub(super) fn initiator(&self) -> Result<Process, Violation> {
         let command = self.settings.implementation.command(Role::Initiator)?;
         let channel = self.sandbox.channel();
@@ -177,7 +177,7 @@ impl<'a> Deployment<'a> {
         self.targets[target].cable.set(conditions[0], conditions[1])
     }
 
-    /// Gives a target's machine another address. Its end of the cable has no other one.
+    /// Replaces the address of a target's machine.
     pub(super) fn change_address(&mut self, target: usize) -> Result<(), Violation> {
         let changed = self
             .sandbox
@@ -191,8 +191,8 @@ impl<'a> Deployment<'a> {
         Ok(())
     }
 
-    /// Fails if anything listens on a machine, or was sent over a cable, at other addresses than those that the machines of the deployment
-    /// have. Returns the number of kinds of frames that were seen.
+    /// Fails if a process listens on, or a frame was sent to or from, an address that does not belong to the deployment's machines. Returns
+    /// the number of kinds of frames.
     pub(super) fn check_addresses(&mut self) -> Result<usize, Violation> {
         for machine in 0..=self.targets.len() {
             let network = self.network()?;
@@ -227,7 +227,7 @@ impl<'a> Deployment<'a> {
         Ok(seen)
     }
 
-    /// Kills a target, if it runs.
+    /// Kills a target, if it is running.
     pub(super) fn kill_target(&mut self, target: usize) -> Result<(), Violation> {
         let process = self.targets[target].process.take();
         process.map_or(Ok(()), |process| {
@@ -235,7 +235,7 @@ impl<'a> Deployment<'a> {
         })
     }
 
-    /// Ends the service with a signal: SIGKILL, or SIGTERM, after which it must not crash.
+    /// Stops the service with SIGKILL, or with SIGTERM, after which it must not crash.
     pub(super) fn end_service(&mut self, signal: Signal) -> Result<(), Violation> {
         let Some(service) = self.service.take() else {
             return Ok(());
@@ -247,8 +247,8 @@ impl<'a> Deployment<'a> {
         }
     }
 
-    /// Fails if a role that received SIGTERM has crashed. Its exit status is 1 if a session has failed, which those of a zero-copy
-    /// deployment may, and a target's whenever it was cut off.
+    /// Fails if a role that received SIGTERM has crashed. Exit status 1 is correct after a failed session, which is allowed in a zero-copy
+    /// deployment, and for a target that was cut off.
     fn check(&self, exit: &Exit) -> Result<(), Violation> {
         let has_failed = exit.role == "service" && self.layout == Layout::Gga && !exit.succeeded();
         Violation::unless(
@@ -270,25 +270,25 @@ impl<'a> Deployment<'a> {
         Ok(process.into_exit())
     }
 
-    /// Fails if a role has exited that should have served the next session.
+    /// Fails if a role that should serve the next session has exited.
     pub(super) fn inspect(&mut self) -> Result<(), Violation> {
         let targets = self.targets.iter_mut().map(|target| &mut target.process);
         for process in targets.chain([&mut self.service]) {
             if let Some(ended) = process.take_if(|process| process.has_ended()) {
-                let what = "has ended, and was to serve the next session";
+                let what = "has exited, but has to serve the next session";
                 return Err(ended.failed(what).into());
             }
         }
         Ok(())
     }
 
-    /// The redundancy, according to the service's log.
+    /// The redundancy according to the service's log.
     pub(super) fn redundancy(&self) -> Redundancy {
         let log = fs::read_to_string(&self.service_log).unwrap_or_default();
         of_log(&log, self.layout.targets())
     }
 
-    /// Number of times that the service has detached a target or begun a session without it.
+    /// Number of times that the service has detached a target or started a session without it.
     pub(super) fn losses(&self, target: usize) -> usize {
         let log = fs::read_to_string(&self.service_log).unwrap_or_default();
         losses_of(&log, self.targets[target].name)
@@ -319,8 +319,7 @@ const TCP: u8 = 6;
 const ICMPV6: u8 = 58;
 const HOP_BY_HOP: u8 = 0;
 
-/// Returns `true` for frames of the roles, between the machines at the ends of a cable, and for the kernel's address resolution and discovery of
-/// neighbours.
+/// Returns `true` for frames of the roles between the machines at the ends of a cable, and for the kernel's ARP and neighbour discovery.
 fn is_of_deployment(flow: Flow, near: &str, far: &[String]) -> bool {
     let is_far = |address: IpAddr| far.contains(&address.to_string());
     let is_near = |address: IpAddr| near == address.to_string();
@@ -334,7 +333,7 @@ fn is_of_deployment(flow: Flow, near: &str, far: &[String]) -> bool {
     }
 }
 
-/// Number of detachments of a target in a service's log, and of sessions that have begun without it.
+/// Number of detachments of a target in a service's log, plus the number of sessions started without it.
 fn losses_of(log: &str, target: &str) -> usize {
     let detached = format!("detached storage target {target}, going on without it");
     let missing = format!("storage target {target} is missing: starting without it");

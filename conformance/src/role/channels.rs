@@ -114,7 +114,7 @@ pub trait ControlPeer {
     ///
     /// # Errors
     ///
-    /// It has not within `timeout`.
+    /// The channel was not closed within `timeout`.
     fn wait_closed(&mut self, timeout: Duration) -> Result<(), Violation> {
         let deadline = Instant::now() + timeout;
         loop {
@@ -328,7 +328,7 @@ impl Listening {
     ///
     /// # Errors
     ///
-    /// None connects within `timeout`, or the role has exited.
+    /// No client connects within `timeout`, or the role has exited.
     pub fn accept(
         self,
         timeout: Duration,
@@ -384,7 +384,7 @@ impl TcpPeer {
     ///
     /// # Errors
     ///
-    /// None has within `timeout`.
+    /// No service has connected within `timeout`.
     pub fn accept(listener: &TcpListener, timeout: Duration) -> Result<Self, Violation> {
         listener.set_nonblocking(true)?;
         let deadline = Instant::now() + timeout;
@@ -514,7 +514,7 @@ impl IoChannel {
     ///
     /// # Errors
     ///
-    /// They are not running within `timeout`.
+    /// The contexts are not running within `timeout`.
     pub fn start(
         device: &Device,
         control: &ComchPeer,
@@ -618,7 +618,7 @@ impl IoChannel {
     ///
     /// # Errors
     ///
-    /// It has not within `timeout`.
+    /// The role has not received it within `timeout`.
     pub fn flush(&mut self, timeout: Duration) -> Result<(), Violation> {
         let deadline = Instant::now() + timeout;
         while self.sends.iter().any(|sent| sent.task.is_in_flight()) {
@@ -693,7 +693,7 @@ impl IoChannel {
     ///
     /// # Errors
     ///
-    /// They do not stop.
+    /// The contexts do not stop.
     pub fn stop(self) -> Result<(), Violation> {
         let Self {
             receives,

@@ -1,4 +1,4 @@
-//! Checks of an initiator with a scripted service, which holds the storage itself; here, those of the strategies.
+//! Checks of an initiator against a scripted service with storage of its own. This file has the checks of the strategies.
 
 mod data_path;
 mod service;

@@ -641,7 +641,7 @@ impl Worker {
             let all = self.depth;
             Violation::expected(
                 "the target to take requests",
-                format!("all {all} under way"),
+                format!("all {all} in flight"),
             )
         })?;
         slot.message.write_data(bytes)?;

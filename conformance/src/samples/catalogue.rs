@@ -506,7 +506,7 @@ impl Loss {
             .arguments(["-nd".to_owned(), destinations.to_string()])
     }
 
-    /// One process splits, deletes and recovers; the recovered file is written beside the input.
+    /// One process splits, deletes and recovers; the recovered file is written to the directory of the input.
     fn both(&self, content: &Content) -> Scenario {
         let lost: Vec<String> = self.lost.iter().map(usize::to_string).collect();
         let sample = self

@@ -50,9 +50,9 @@ struct Transaction {
     response: Task,
     to_host: Task,
     to_storage: Task,
-    /// `true` if the response being sent is the second one to its request.
+    /// `true` if the response being sent is the second one to the same request.
     answered_twice: Cell<bool>,
-    /// Request to execute once the message before it has been sent.
+    /// Request to execute once the preceding message has been sent.
     postponed: Cell<Option<Io>>,
 }
 

@@ -108,7 +108,7 @@ impl<R: Read> Reader<R> {
     ///
     /// # Errors
     ///
-    /// It is missing or malformed.
+    /// The header is missing or malformed.
     pub fn new(source: R) -> Result<Self, Error> {
         let mut source = BufReader::new(source);
         let mut magic = Vec::new();
@@ -242,7 +242,7 @@ impl Transcript {
     ///
     /// # Errors
     ///
-    /// It is not a transcript, or is malformed; a truncated last entry is not an error.
+    /// The file is not a transcript, or is malformed; a truncated last entry is not an error.
     pub fn read(path: &Path) -> Result<Self, Error> {
         Self::from_reader(File::open(path)?)
     }

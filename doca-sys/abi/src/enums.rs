@@ -262,7 +262,7 @@ errors! {
     DOCA_ERROR_ALREADY_EXIST = 23, "The object exists already";
     DOCA_ERROR_FULL = 24, "There is no room for more";
     DOCA_ERROR_EMPTY = 25, "There is nothing to take";
-    DOCA_ERROR_IN_PROGRESS = 26, "The operation goes on and completes later";
+    DOCA_ERROR_IN_PROGRESS = 26, "The operation continues and completes later";
     DOCA_ERROR_TOO_BIG = 27, "The request is larger than the limit";
     DOCA_ERROR_AUTHENTICATION = 28, "Authentication failed";
     DOCA_ERROR_BAD_CONFIG = 29, "The configuration is not valid";

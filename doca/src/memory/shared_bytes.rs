@@ -1,21 +1,21 @@
-//! Copies between memory that devices, other processes and other threads use at the same time, and the program's own.
+//! Copies between private memory and memory that devices, other processes and other threads access concurrently.
 //!
-//! To copy such memory as one copies one's own is a data race by the language, whatever the machine makes of it. So each byte of it is
-//! accessed atomically, with relaxed ordering. Blocks are moved by instructions that the compiler does not look into, which are as
-//! fast as `memcpy` where it matters: out of the cache of another core. Words of eight bytes are no alternative: accesses of
-//! different sizes to the same bytes are a race as well, and twice as slow.
+//! In Rust's memory model, an ordinary copy of such memory is a data race, whatever the hardware does. So each byte of it is accessed
+//! atomically, with relaxed ordering. Blocks are copied by inline assembly, which is opaque to the compiler and as fast as `memcpy` in the
+//! case that matters: out of the cache of another core. Words of eight bytes are not an alternative: accesses of different sizes to the
+//! same bytes are a race as well, and twice as slow.
 //!
-//! The C library's `memcpy` is no alternative for large pieces either: it uses `rep movsb`, which AMD's Zen 3 and Zen 4 do 15 to 25 times
-//! slower when the destination begins up to 63 bytes behind the source, counted within their pages, as it often does here: `malloc` puts
-//! large buffers 16 bytes behind the beginning of a page, and regions begin with one.
+//! The C library's `memcpy` is not an alternative for large pieces either: it uses `rep movsb`, which is 15 to 25 times slower on AMD's
+//! Zen 3 and Zen 4 if the page offset of the destination is up to 63 bytes higher than that of the source. That is common here: `malloc`
+//! places large buffers 16 bytes after the start of a page, and regions start at the start of a page.
 //!
-//! This file depends on the standard library alone: `tests/races` compiles it once more, for ThreadSanitizer.
+//! This file depends only on the standard library: `tests/races` also compiles it for ThreadSanitizer.
 
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Memory that devices, other processes and other threads use at the same time.
+/// Memory that devices, other processes and other threads access concurrently.
 #[derive(Debug)]
 pub(crate) struct SharedBytes {
     start: NonNull<u8>,
@@ -293,11 +293,11 @@ unsafe fn move_blocks(from: *const u8, to: *mut u8, len: usize) -> usize {
     all
 }
 
-/// No such instructions: all bytes are copied one by one.
+/// Moves no bytes, on a processor without such instructions: the caller copies all of them one by one.
 ///
 /// # Safety
 ///
-/// None is needed.
+/// Safe for any arguments; `unsafe` only to match the other implementations.
 #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
 #[inline(always)]
 unsafe fn move_blocks(_from: *const u8, _to: *mut u8, _len: usize) -> usize {

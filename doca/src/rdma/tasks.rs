@@ -570,7 +570,7 @@ pub enum Received {
     },
     /// The peer has written to memory of this side, with an immediate value.
     Written {
-        /// Number of written bytes.
+        /// Number of bytes written.
         len: u32,
         /// The immediate value.
         immediate: u32,

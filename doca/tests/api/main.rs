@@ -1,5 +1,5 @@
-//! The Rust API over softdoca: devices, memory maps, inventories and bufs; waiting for events without polling, by the
-//! engine's descriptor. One test binary, because each has to be linked.
+//! The Rust API over softdoca: devices, memory maps, inventories and bufs; waiting for events on the engine's descriptor
+//! instead of polling. All tests are in one binary to save link time.
 
 mod accelerators;
 mod comch;

@@ -1,8 +1,8 @@
-//! The accesses of [`doca::MemoryRegion`] under ThreadSanitizer: two threads that use the same bytes at the same time are no data race.
+//! The accesses of [`doca::MemoryRegion`] under ThreadSanitizer: concurrent accesses of two threads to the same bytes are not a data race.
 //!
-//! Only a sanitizer can tell: on common hardware, plain copies return the same bytes. Compiling all dependencies with it takes long, so
-//! the accesses are in a module without dependencies, which is compiled alone. Instructions in `asm!` blocks are opaque to the sanitizer,
-//! as they are to the language.
+//! Only a sanitizer can detect one: on common hardware, plain copies return the same bytes. Compiling all dependencies with it takes long,
+//! so the accesses are in a module without dependencies, which is compiled separately. Instructions in `asm!` blocks are opaque to the
+//! sanitizer, as they are to the compiler.
 //!
 //! Without the sanitizer's runtime library, which comes with the toolchains of rustup, the tests are reported as ignored. CI fails
 //! without it.
@@ -92,7 +92,7 @@ impl Program {
             .arg(source)
             .arg("-o")
             .arg(&path)
-            // Sanitizers are unstable. This is no product code, and no other crate is compiled so.
+            // Sanitizers are unstable. This is not product code, and no other crate is compiled with this setting.
             .env("RUSTC_BOOTSTRAP", "1")
             .output()
             .expect("rustc is started");

@@ -1,4 +1,4 @@
-//! Threads that use the same bytes at the same time, for ThreadSanitizer. `main.rs` compiles and runs it.
+//! Threads that access the same bytes concurrently. `main.rs` compiles this program with ThreadSanitizer and runs it.
 
 #[allow(dead_code)]
 #[path = "../../src/memory/shared_bytes.rs"]

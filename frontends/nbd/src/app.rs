@@ -69,7 +69,7 @@ pub struct Flags {
     #[arg(long)]
     pub read_only: bool,
 
-    /// Connections at a time; more are closed at once
+    /// Maximum number of open connections; further ones are closed immediately
     #[arg(long, value_name = "N", default_value = "64", value_parser = flags::nonzero_u32)]
     pub max_connections: u32,
 
@@ -78,7 +78,7 @@ pub struct Flags {
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = flags::duration)]
     pub client_timeout: Duration,
 
-    /// Certificate for TLS in PEM, followed by those that it was signed with. TCP clients must use TLS then
+    /// TLS certificate in PEM, followed by its intermediate certificates. TCP clients must then use TLS
     #[arg(long, value_name = "FILE", requires_all = ["tls_key", "listen"])]
     pub tls_certificate: Option<PathBuf>,
 

@@ -496,7 +496,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Connection<B> {
         }
     }
 
-    /// Receives into the memory of a write, and behind that into the input.
+    /// Receives into the memory of a write, and the rest into the input.
     fn receive(&mut self) -> Result<Received, Ended> {
         let Some(stream) = &mut self.stream else {
             return Ok(Received::Nothing);
@@ -561,7 +561,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Connection<B> {
     ///
     /// # Errors
     ///
-    /// One was exceeded.
+    /// A timeout was exceeded.
     pub fn check(&mut self, shared: &Shared, now: Instant) -> Result<(), Ended> {
         if self.negotiates() {
             let limit = shared.handshake_timeout;
@@ -654,14 +654,14 @@ impl<B: AsRef<[u8]>> Output<B> {
         &mut self.headers
     }
 
-    /// Queues `len` bytes of a buffer behind the headers so far.
+    /// Queues `len` bytes of a buffer after the headers so far.
     pub fn push_memory(&mut self, memory: B, len: usize) {
         self.queue_headers();
         self.data += len;
         self.items.push_back(Item::Memory(memory, len));
     }
 
-    /// Queues bytes behind the headers so far.
+    /// Queues bytes after the headers so far.
     pub fn push_bytes(&mut self, bytes: Vec<u8>) {
         self.queue_headers();
         self.data += bytes.len();

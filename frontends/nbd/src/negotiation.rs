@@ -67,10 +67,10 @@ pub enum Violation {
     /// The client named another export in `NBD_OPT_EXPORT_NAME`, which has no error reply.
     #[error("no export of this name")]
     UnknownExport,
-    /// `NBD_OPT_EXPORT_NAME` without TLS, which has no error reply.
+    /// The client sent `NBD_OPT_EXPORT_NAME`, which has no error reply, before it started TLS.
     #[error("an export was chosen before TLS was started")]
     TlsRequired,
-    /// A malformed `NBD_OPT_EXPORT_NAME`, which has no error reply.
+    /// The client sent a malformed `NBD_OPT_EXPORT_NAME`, which has no error reply.
     #[error("malformed export name: {0}")]
     ExportName(Refusal),
     /// More than [`MAX_OPTIONS`] options.

@@ -354,7 +354,7 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// Reads a length and as many bytes of UTF-8.
+    /// Reads a length-prefixed UTF-8 string.
     fn string(&mut self) -> Result<&'a str, Refusal> {
         let len = self
             .u32()

@@ -91,7 +91,7 @@ pub enum Outcome {
 #[derive(Debug)]
 struct Pending {
     cookie: u64,
-    /// Bytes of the request that were not issued yet.
+    /// Number of bytes of the request that were not issued yet.
     unissued: u32,
     /// Number of parts that were issued and have not completed.
     outstanding: u32,

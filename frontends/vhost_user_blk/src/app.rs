@@ -121,7 +121,7 @@ const DRAIN: Duration = Duration::from_secs(5);
 /// Serves the storage that the flags describe.
 ///
 /// # Errors
-/// The storage cannot be opened, the socket cannot be listened at, or the system has no threads or descriptors.
+/// The storage cannot be opened, the socket cannot be listened on, or the system is out of threads or file descriptors.
 pub fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
     let system = |error: std::io::Error| {
         Failure::new(ErrorCode::OPERATING_SYSTEM, format!("vhost-user: {error}"))

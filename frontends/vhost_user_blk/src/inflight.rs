@@ -1,5 +1,5 @@
 //! Inflight region (`VHOST_USER_GET_INFLIGHT_FD`): memory kept by the front end, with the requests that the back end
-//! has taken and not completed.
+//! has taken but not completed.
 //!
 //! A back end that replaces a killed one finds there which descriptor chains it must execute again. The
 //! layout of a virtqueue's part is that of the vhost-user specification for split virtqueues, in native byte order:

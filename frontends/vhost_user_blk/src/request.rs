@@ -100,7 +100,7 @@ pub enum ChainError {
     #[error("expected descriptors in guest memory, got address {address:#x}")]
     Table { address: u64 },
     /// A readable descriptor after a writable one.
-    #[error("expected no readable descriptor behind writable ones")]
+    #[error("expected no readable descriptor after writable ones")]
     Order,
     /// No status byte, or one outside guest memory.
     #[error("expected a writable byte for the status in guest memory")]

@@ -53,7 +53,7 @@ pub enum RingError {
     #[error("expected aligned rings in guest memory: {0}")]
     Rings(virtio_queue::Error),
     /// More available chains than the ring has entries.
-    #[error("available ring: expected an index at most {size} behind {next}, got {index}")]
+    #[error("available ring: expected an index at most {size} after {next}, got {index}")]
     AvailableIndex {
         /// Index read from the ring.
         index: u16,
@@ -133,7 +133,7 @@ pub struct Ring {
     slots: Vec<Slot>,
     /// Last index read from the available ring.
     available: u16,
-    /// Chains that an earlier back end has taken and not completed, newest first.
+    /// Chains that an earlier back end has taken but not completed, newest first.
     unfinished: Vec<u16>,
     /// Request whose parts are being handed out.
     current: Option<u16>,
@@ -254,7 +254,7 @@ impl Ring {
     /// Copies the data of a write from guest memory to `buffer`.
     ///
     /// # Errors
-    /// It is not in guest memory any more: call [`fail_part`](Self::fail_part).
+    /// The data is no longer in guest memory: call [`fail_part`](Self::fail_part).
     pub fn copy_from_guest(&self, part: &Part, buffer: &mut [u8]) -> Result<(), Status> {
         let slot = &self.slots[usize::from(part.tag as u16)];
         slot.request

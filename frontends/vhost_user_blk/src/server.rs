@@ -43,7 +43,7 @@ struct Connection {
 /// completes the requests that its guest has submitted.
 ///
 /// # Errors
-/// The system has no threads or descriptors.
+/// The system is out of threads or file descriptors.
 pub fn serve(
     listener: &UnixServer,
     device: Device,

@@ -54,7 +54,7 @@ impl Worker {
     /// Starts the thread, pinned to `cpu` if given.
     ///
     /// # Errors
-    /// The system has no threads or descriptors.
+    /// The system is out of threads or file descriptors.
     pub fn spawn<Q: Queue>(index: usize, queue: Q, cpu: Option<u32>) -> io::Result<Self> {
         let waker = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let has_commands = Arc::new(AtomicBool::new(false));

@@ -32,7 +32,7 @@ pub enum Input {
         messages: Vec<AnyMessage>,
         /// Number of repetitions minus 1.
         repeat: u8,
-        /// Damage to all bytes.
+        /// Corruption of the concatenated frames.
         damage: Vec<Damage>,
     },
     /// Frames with valid headers and arbitrary payloads.

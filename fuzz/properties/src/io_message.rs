@@ -289,7 +289,7 @@ impl Run {
         run
     }
 
-    /// A slot was given another request, or none.
+    /// Replaces a slot's request.
     fn issued(&mut self, slot: usize, request: Option<Asked>) {
         self.slots[slot] = None;
         let Some(asked) = request else { return };
@@ -594,7 +594,7 @@ struct Facts {
 }
 
 impl Facts {
-    /// A receiver has the first 64 bytes of a longer message, and a shorter one is zero-filled.
+    /// Truncates a message to 64 bytes, or pads it with zeros, as a receiver does.
     fn new(came: &[u8]) -> Self {
         let mut bytes = [0; SIZE];
         let kept = came.len().min(SIZE);

@@ -24,7 +24,8 @@ struct Parts {
     damage: Vec<Damage>,
 }
 
-/// A byte for the kind, one for each flag, then the bytes, so that a file can be made an input.
+/// The encoding starts with one byte for the kind and one for each flag, followed by the bytes of the file, so that a file
+/// can be turned into an input.
 impl<'a> Arbitrary<'a> for Input {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
         let kind = u.int_in_range(0..=3)?;

@@ -67,7 +67,7 @@ pub fn property(input: &Input) {
             );
             assert!(
                 written.len() == bytes.len() || name == "request to an agent",
-                "{name}: bytes behind the end of {bytes:x?}"
+                "{name}: bytes after the end of {bytes:x?}"
             );
         }
         Err(text) => assert!(!text.is_empty()),

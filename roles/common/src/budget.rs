@@ -20,7 +20,7 @@ use crate::protocol::Failure;
 /// has one message outstanding, of at most a few KiB.
 pub const UNSENT_BYTES: u64 = 256 << 10;
 
-/// Requests that may be refused per session. None of a correct peer's requests is refused.
+/// Maximum number of refused requests per session. A correct peer's requests are never refused.
 pub const REFUSED_REQUESTS: u64 = 256;
 
 /// TCP connections that may wait to send their first request, in total. They have no deadline, because a service is

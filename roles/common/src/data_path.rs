@@ -311,7 +311,7 @@ const POLLS_PER_CLOCK_READ: u32 = 32;
 /// peer's fault: events received meanwhile are handled in the next iterations.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Time without progress after which a session is given up; `None` is unlimited.
+/// Time without progress after which a session is abandoned; `None` is unlimited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limits {
     /// With requests in flight: time without a completion.

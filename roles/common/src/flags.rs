@@ -453,7 +453,7 @@ impl<'de> Visitor<'de> for NoDuplicates {
     }
 }
 
-/// Reads a file of flags. It may be a pipe (`-j <(generate)`), whose size is unknown.
+/// Reads a JSON file of flags. It may be a pipe (`-j <(generate)`), whose size is unknown.
 fn text_of(path: &Path) -> Result<String, String> {
     let mut text = String::new();
     let read = File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_string(&mut text));

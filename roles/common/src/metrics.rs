@@ -39,7 +39,7 @@ impl FromStr for MetricsAddress {
             return Ok(Self(SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into()));
         }
         text.parse().map(Self).map_err(|_| {
-            "expected a port, which is served on 127.0.0.1 only, or <host>:<port>; port 0 stands for one that is free"
+            "expected a port, which is served on 127.0.0.1 only, or <host>:<port>; port 0 selects a free one"
                 .to_owned()
         })
     }
@@ -301,7 +301,7 @@ impl ProcessCount {
     }
 }
 
-/// Connections that were refused, or closed because they sent no valid request.
+/// Number of connections that were refused, or closed because they sent no valid request.
 pub static REFUSED_CONNECTIONS: ProcessCount = ProcessCount::new();
 /// Control requests answered with an error.
 pub static REFUSED_REQUESTS: ProcessCount = ProcessCount::new();

@@ -359,7 +359,7 @@ pub struct ServerTlsFlags {
     #[arg(long)]
     pub tls: bool,
 
-    /// Certificate for TLS in PEM, followed by those that it was signed with
+    /// TLS certificate in PEM, followed by its intermediate certificates
     #[arg(long, value_name = "FILE")]
     pub tls_certificate: Option<PathBuf>,
 
@@ -373,11 +373,11 @@ pub struct ServerTlsFlags {
 }
 
 impl ServerTlsFlags {
-    /// Checks the flags against each other.
+    /// Checks the combination of the flags.
     ///
     /// # Errors
     ///
-    /// A flag needs another one.
+    /// A flag requires another one that is missing.
     pub fn check(&self) -> Result<(), TlsError> {
         let files = [&self.tls_certificate, &self.tls_key];
         match self.tls {
@@ -420,7 +420,7 @@ pub struct ClientTlsFlags {
     #[arg(long, value_name = "FILE")]
     pub tls_ca: Option<PathBuf>,
 
-    /// Certificate of this service for targets that want one, in PEM, followed by those that it was signed with
+    /// Certificate of this service for targets that require one, in PEM, followed by its intermediate certificates
     #[arg(long, value_name = "FILE")]
     pub tls_certificate: Option<PathBuf>,
 
@@ -430,11 +430,11 @@ pub struct ClientTlsFlags {
 }
 
 impl ClientTlsFlags {
-    /// Checks the flags against each other.
+    /// Checks the combination of the flags.
     ///
     /// # Errors
     ///
-    /// A flag needs another one.
+    /// A flag requires another one that is missing.
     pub fn check(&self) -> Result<(), TlsError> {
         let files = [&self.tls_ca, &self.tls_certificate, &self.tls_key];
         let incomplete = |what| Err(TlsError::Incomplete(what));

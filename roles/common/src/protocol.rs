@@ -21,7 +21,7 @@ pub struct ProtocolFlags {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Protocol {
     /// 3.0 if the client's requests are in the format of 3.0, else 3.2; an initiator, which sends first, uses 3.2.
-    /// Requests of 3.1 cannot be told from 3.2
+    /// Requests of 3.1 are indistinguishable from those of 3.2
     #[default]
     Auto,
     /// DOCA 3.0

@@ -134,12 +134,12 @@ pub struct ServiceFlags {
     pub control_timeout: Duration,
 
     /// Time without a completion while I/Os are in flight, in seconds or with a unit such as 2m, before the session is
-    /// given up; 0 is unlimited
+    /// abandoned; 0 is unlimited
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = timeout)]
     pub io_timeout: Timeout,
 
-    /// Time without a request of the initiator, in seconds or with a unit such as 2m, before its session is given up; 0 is
-    /// unlimited. A stopped initiator cannot be told from an idle one
+    /// Time without a request of the initiator, in seconds or with a unit such as 2m, before its session is abandoned; 0 is
+    /// unlimited. A stopped initiator is indistinguishable from an idle one
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = timeout)]
     pub idle_timeout: Timeout,
 

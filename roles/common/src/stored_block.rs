@@ -439,7 +439,7 @@ impl Geometry {
         (self.stored_block_size as usize).saturating_sub(OVERHEAD)
     }
 
-    /// Bytes of a stored block on each target.
+    /// Size in bytes of the half of a stored block that each data target stores.
     #[must_use]
     pub fn half_block_size(&self) -> u32 {
         self.stored_block_size / 2
@@ -496,7 +496,7 @@ pub enum Defect {
     },
     /// The block's data has another size.
     #[error(
-        "its header says that it holds {found} bytes of content, expected {expected}: it was never written, written with \
+        "its header claims {found} bytes of content, expected {expected}: it was never written, written with \
          another block size, or is damaged"
     )]
     OriginalSize {
@@ -507,7 +507,7 @@ pub enum Defect {
     },
     /// There are no LZ4 data blocks, or they do not fit in the block.
     #[error(
-        "its header says that it holds {found} bytes of LZ4 data, expected {} to {room}: it is damaged",
+        "its header claims {found} bytes of LZ4 data, expected {} to {room}: it is corrupt",
         DataBlock::SIZE
     )]
     CompressedSize {

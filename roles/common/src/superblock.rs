@@ -21,7 +21,7 @@ impl SetId {
     ///
     /// # Errors
     ///
-    /// The operating system has no random numbers.
+    /// The operating system provides no random numbers.
     pub fn random() -> Result<Self, Failure> {
         random().map(u128::from_be_bytes).map(Self)
     }
@@ -37,7 +37,7 @@ impl fmt::Display for SetId {
 /// An epoch of a set: its number, and a random identifier that distinguishes epochs of the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Epoch {
-    /// Number; a later epoch has a higher one.
+    /// Sequence number: increases with every epoch of the set.
     pub number: u64,
     /// Random identifier. 0 for an epoch recorded by a superblock of the first layout.
     pub id: u64,
@@ -59,7 +59,7 @@ impl fmt::Display for Epoch {
 ///
 /// # Errors
 ///
-/// The operating system has no random numbers.
+/// The operating system provides no random numbers.
 pub fn random() -> Result<[u8; 16], Failure> {
     let mut bytes = [0; 16];
     let mut rest = &mut bytes[..];

@@ -163,8 +163,8 @@ impl<D: DataPath> Worker<D> {
         Ok(worker)
     }
 
-    /// Starts worker number `index` on `cpu`. Its first [answer](Self::answer) reports that `create` has returned its
-    /// data path there, or fails after `within`. `waker` is used when there is an answer.
+    /// Starts worker number `index` on `cpu`. Its first [answer](Self::answer) reports that `create` has created the
+    /// data path on the new thread, or fails after `within`. `waker` is used when there is an answer.
     ///
     /// # Errors
     ///
@@ -583,7 +583,7 @@ struct Outcomes<D: DataPath> {
 
 impl<D: DataPath> Outcomes<D> {
     fn send(&self, outcome: Result<Outcome<D>, Failure>) {
-        // The receiver is gone if the main thread has given up this worker.
+        // The receiver is gone if the main thread has abandoned this worker.
         let _ = self.sender.send(outcome);
         self.waker.wake();
     }

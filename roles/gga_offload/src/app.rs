@@ -45,7 +45,7 @@ Examples:
         --data-2-storage 172.17.0.2:12345 --data-p-storage 172.17.0.3:12345 \\
         --logical-block-size 4096 --trigger-recovery-read-every-n 10";
 
-// Help that is no documentation: to rustdoc, these are tags of HTML.
+// Help texts that are not doc comments, because rustdoc would read the placeholders as HTML tags.
 const DATA_1_STORAGE: &str =
     "Storage server addresses in <ip_addr>:<port> or <host>:<port> format: first half blocks";
 const DATA_2_STORAGE: &str =
@@ -80,7 +80,7 @@ pub struct Flags {
     #[arg(long, value_enum, value_name = "TYPE", default_value = "vandermonde")]
     pub matrix_type: MatrixType,
 
-    /// Trigger a recovery read flow every N th request, 0 for never
+    /// Recover a chunk instead of reading it in every N-th read; 0 for never
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub trigger_recovery_read_every_n: u32,
 
@@ -124,14 +124,14 @@ pub struct Flags {
     pub output: OutputFlags,
 }
 
-/// When all stripes are verified.
+/// Schedule of scrubs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scrub {
     /// Never.
     Off,
     /// Once, from the first session on.
     Once,
-    /// After so much time in service, again and again.
+    /// Periodically, after this time in service.
     Every(Duration),
 }
 
@@ -184,7 +184,7 @@ pub enum Degraded {
     /// End the session, as the reference does
     #[default]
     Off,
-    /// Continue with the two others; after a second loss, writes are I/O errors
+    /// Continue with the other two; after a second loss, writes are I/O errors
     On,
 }
 
@@ -275,12 +275,12 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
 
 /// State that outlives a session.
 struct History {
-    /// The set of this session, or of the one before.
+    /// The set of the current or the previous session.
     set: Arc<Mutex<Option<Arc<Set>>>>,
-    /// A target whose contents are to be discarded, until the superblocks say so.
+    /// A target whose contents have to be discarded; `None` once the superblocks record that.
     rebuild: Cell<Option<Target>>,
     scrub: Cell<ScrubPlan>,
-    /// The moment that all times are counted from.
+    /// Origin of all times.
     began: Instant,
 }
 
@@ -291,11 +291,11 @@ impl History {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is locked is replaced as a whole.
+    // The locked value is only ever replaced as a whole.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// When the first scrub is due. How far apart its stripes are is known with the size of a block.
+/// Schedule of the first scrub. The interval between stripes is set later, when the block size is known.
 fn plan_of(flags: &Flags) -> ScrubPlan {
     let (next, every) = match flags.scrub {
         _ if !flags.placement.is_writable() => (None, None),
@@ -318,7 +318,7 @@ struct GgaOffload {
     layout: Striped,
     matrix_type: MatrixType,
     checksum: ChecksumPolicy,
-    /// Bytes of blocks per second that a scrub reads at most.
+    /// Maximum rate of a scrub in bytes of blocks per second.
     scrub_rate: u64,
     recover_every: u32,
     waker: Waker,
@@ -366,13 +366,13 @@ impl GgaOffload {
         let assembly = assemble(found, instructions)
             .map_err(|refusal| Failure::invalid(refusal.to_string()))?;
         if assembly.membership.is_none() {
-            // From now on, this service knows.
+            // The superblocks record it from now on.
             self.history.rebuild.set(None);
         }
         Ok(assembly)
     }
 
-    /// The set of the session, and the target of this number.
+    /// Returns the set of the session and the target with this number.
     fn set_and(&self, target: usize) -> Option<(&Set, Target)> {
         let set = &self.prepared.as_ref()?.set;
         Some((set, Target::ALL.get(target).copied()?))
@@ -394,7 +394,7 @@ fn first_of_mirrored(capacity: u64, geometry: Geometry, buffers: u64) -> Result<
     )))
 }
 
-/// The description of a reachable target.
+/// The description of a reachable target, for the assembly.
 fn found_of(target: &Described) -> Found {
     match (&target.identity, target.superblock) {
         (None, _) => Found::Mute,
@@ -523,7 +523,7 @@ impl Service for GgaOffload {
     }
 }
 
-/// The set that the targets say that they are members of, where they agree: the checksums of its blocks are bound to it.
+/// The set in the targets' superblocks, if they agree: checksums of blocks are bound to it.
 fn set_of(targets: &[Option<Described>]) -> SetId {
     let mut sets = targets.iter().map(|target| {
         let superblock = target.as_ref()?.superblock?;

@@ -1,7 +1,7 @@
 //! One worker thread of the gga_offload service: drives a [`StripeEngine`] with DOCA's contexts and tasks.
 //!
-//! [`driver`] reports completions to the engine and carries out its actions, with the buffers, tasks and memory of [`slots`]. Here,
-//! contexts start and stop, and get their slots.
+//! [`driver`] reports completions to the engine and executes its actions, with the buffers, tasks and memory of [`slots`]. This file
+//! starts and stops contexts, and allocates their slots.
 //! [`Commands`] are requests of the main thread to a running worker, to reattach a target.
 
 mod driver;
@@ -43,7 +43,8 @@ use super::engine::{self, Action, BACKGROUND_SLOTS, Event, StripeEngine};
 use super::statistics::GgaCoreStatistics;
 use super::{Target, Targets};
 
-/// Slots of each transaction that can be deferred at once: at most one per target and one more, and the receives of results.
+/// Maximum number of deferred slots per transaction: a request to each of the three targets, one other task, and a receive for each
+/// target's result.
 const DEFERRED: usize = 3 + 1 + 3;
 
 /// Returns `true` if stripes that were never written read as zeros. With blocks of the reference's sizes they are I/O errors, as the
@@ -52,7 +53,7 @@ pub(crate) fn zeroes_unwritten(geometry: Geometry) -> bool {
     !geometry.is_compatible()
 }
 
-/// Slots of each worker for this many requests of the initiator.
+/// Number of a worker's slots for this many requests of the initiator.
 pub(crate) fn all_slots(requests: u32) -> u32 {
     requests + BACKGROUND_SLOTS
 }
@@ -75,13 +76,13 @@ pub(crate) struct Setup {
     pub(crate) flush: bool,
     /// Time without an answer after which a target is unresponsive.
     pub(crate) stall_timeout: Duration,
-    /// The moment that the engine's time is counted from.
+    /// Origin of the engine's time.
     pub(crate) began: Instant,
 }
 
 impl Setup {
-    /// Returns `true` if parity is made of the stored block in private memory: a target that was detached while it was not scheduled may
-    /// still write to its chunk of the stripe buffer.
+    /// Returns `true` if parity is computed from the stored block in private memory: a target that was detached while it was paused may still
+    /// write to its chunk in the stripe buffer.
     fn has_private_parity(&self) -> bool {
         self.is_degradable
     }
@@ -101,20 +102,20 @@ fn fetch_memory<'a>(
     }
 }
 
-/// The data path of one worker, whatever its I/O messages.
+/// The data path of one worker, independent of the layout of its I/O messages.
 pub(crate) type AnyGgaDataPath =
     Box<dyn DataPath<Command = Command, Reply = Reply, Report = GgaCoreStatistics>>;
 
-/// Layouts of messages, which may be relative to the memory of their requester.
+/// Layouts of I/O messages with both peers. A layout may contain the requester's addresses.
 #[derive(Debug, Clone, Copy)]
 struct Layouts<L> {
-    /// With the initiator, which requests.
+    /// Layout of messages with the initiator.
     initiator: L,
-    /// With the targets, which this service requests of.
+    /// Layout of messages with the targets.
     targets: L,
 }
 
-/// Creates the data path of a worker. How it reads messages is settled here, once.
+/// Creates the data path of a worker. The layout of messages is selected here, once.
 pub(crate) fn create(setup: Setup) -> Result<AnyGgaDataPath, Failure> {
     fn both<L: IoLayout>(layout: L) -> Layouts<L> {
         Layouts {
@@ -141,7 +142,7 @@ pub(crate) fn create(setup: Setup) -> Result<AnyGgaDataPath, Failure> {
 /// The data path of one worker. Fields are in the order in which they must be dropped.
 pub(crate) struct GgaDataPath<L: IoLayout> {
     driver: Driver<L>,
-    /// `None` once the service has left it.
+    /// `None` once the service has disconnected.
     comch: Option<ComchEndpoints>,
     /// `None` while the target is detached.
     targets: [Option<TargetEndpoints>; 3],
@@ -151,11 +152,11 @@ pub(crate) struct GgaDataPath<L: IoLayout> {
     message_map: Mmap,
     places: MessagePlaces,
     pe: WorkerPe<Driver<L>>,
-    /// Contexts of detached targets, whose last events may not have been taken yet.
+    /// Contexts of detached targets whose last events may not have been polled yet.
     retired: Vec<ContextId>,
 }
 
-/// The engine's time. It is read when the worker is idle, and once every few poll iterations.
+/// Clock of the engine. Read when the worker is idle, and once every few poll iterations.
 #[derive(Debug)]
 struct Clock {
     began: Instant,
@@ -163,7 +164,7 @@ struct Clock {
     iterations: u32,
 }
 
-/// Poll iterations between clock reads while there is always something to do.
+/// Poll iterations between clock reads while the worker is never idle.
 const BUSY_ITERATIONS: u32 = 64;
 
 impl Clock {
@@ -285,7 +286,7 @@ impl<L: IoLayout> GgaDataPath<L> {
             .ok_or_else(|| Failure::invalid(format!("there is no connection to target {target}")))
     }
 
-    /// Allocates the slots when all contexts run, and posts the receives.
+    /// Allocates the slots once all contexts are running, and posts the receives.
     fn prepare(&mut self, initiator_consumer: u32, within: Duration) -> Result<(), Failure> {
         let Some(comch) = &self.comch else {
             return Err(Failure::new(
@@ -375,7 +376,7 @@ impl<L: IoLayout> GgaDataPath<L> {
         Ok(idle_slots)
     }
 
-    /// Slots that recover the chunk of a data target from the two others, in ascending order, as erasure coding requires.
+    /// Slots that recover the chunk of a data target from the other two chunks, in ascending order as erasure coding requires.
     fn recoveries(
         &self,
         encoding: &EcMatrix,
@@ -398,7 +399,7 @@ impl<L: IoLayout> GgaDataPath<L> {
         Ok(recoveries)
     }
 
-    /// Sets the ranges that stay as they are.
+    /// Sets the ranges of buffers that are never changed.
     fn set_ranges(&self, idle: &mut IdleSlots) -> Result<(), ErrorCode> {
         const SOURCE: usize = TwoBuffers::SOURCE;
         const DESTINATION: usize = TwoBuffers::DESTINATION;
@@ -514,9 +515,9 @@ impl<L: IoLayout> DataPath for GgaDataPath<L> {
     }
 }
 
-// Commands of the main thread to workers that run: bring a detached target back.
+// Commands of the main thread to running workers, to reattach a detached target.
 
-/// The commands of all workers, each with the number of the attempt that it is part of.
+/// The commands of all workers, each with the number of its attempt.
 pub(crate) struct Commands {
     workers: Box<[Inbox]>,
     replies: Mutex<VecDeque<WorkerReply>>,
@@ -526,7 +527,7 @@ pub(crate) struct Commands {
 
 #[derive(Debug, Default)]
 struct Inbox {
-    /// `true` if there is any: checked by the worker in every poll iteration.
+    /// `true` if there are any; checked by the worker in every poll iteration.
     has_any: AtomicBool,
     commands: Mutex<VecDeque<(u32, WorkerCommand)>>,
 }
@@ -552,7 +553,7 @@ impl Commands {
         }
     }
 
-    /// Gives a worker a command, if there is such a worker.
+    /// Sends a command to a worker, if it exists.
     pub(crate) fn send(&self, worker: u32, attempt: u32, command: WorkerCommand) {
         if let Some(inbox) = self.workers.get(worker as usize) {
             lock(&inbox.commands).push_back((attempt, command));
@@ -585,7 +586,7 @@ impl Commands {
 }
 
 impl<L: IoLayout> GgaDataPath<L> {
-    /// Carries out the next command, if there is one and nothing of the last detachment may still come.
+    /// Executes the next command, if there is one and all completions from before the last detachment have been reported.
     #[inline]
     fn poll_commands(&mut self) -> Result<(), Failure> {
         let Driver { setup, engine, .. } = &self.driver;
@@ -607,7 +608,7 @@ impl<L: IoLayout> GgaDataPath<L> {
             && let Some(endpoints) = self.targets.get(target).and_then(Option::as_ref)
             && !endpoints.are_running()
         {
-            // Later. The main thread bounds the time.
+            // Retried later; the main thread limits the time.
             commands.send(worker, attempt, command);
             return Ok(());
         }
@@ -643,7 +644,7 @@ impl<L: IoLayout> GgaDataPath<L> {
         }
     }
 
-    /// New contexts for a detached target; those of an earlier attempt go.
+    /// Creates new contexts for a detached target in place of those of an earlier attempt.
     fn renew_endpoints(&mut self, number: usize) -> Result<(), Failure> {
         let target = self.detached_target(number)?;
         self.driver.execute_action(Action::Detach { target })?;
@@ -654,8 +655,8 @@ impl<L: IoLayout> GgaDataPath<L> {
         Ok(())
     }
 
-    /// Allocates the slots for messages to and from a target, and posts the receives of its results. Nothing is asked of it before all
-    /// workers have done so.
+    /// Allocates the slots for messages to and from a target, and posts the receives of its results. The target is sent no requests before
+    /// all workers have done so.
     fn attach(&mut self, number: usize) -> Result<(), Failure> {
         let target = self.detached_target(number)?;
         self.exchange_messages(target)?;

@@ -2,8 +2,8 @@
 //!
 //! Each worker has a [`StripeEngine`], which handles [`Event`]s (requests, completions, the passage of time) and returns
 //! [`Action`]s: chunks to read or write, content to fetch, parity to create, an answer to send. All workers of a session
-//! share a [`Set`], which knows what the three targets hold and what their superblocks are to say. The driver carries actions out and
-//! decides nothing; the [simulation](crate::simulation) is another driver.
+//! share a [`Set`], which tracks the contents of the three targets and the superblocks that they have to persist. The driver executes
+//! actions and makes no decisions; the [simulation](crate::simulation) is another driver.
 //!
 //! # One block
 //!
@@ -52,10 +52,10 @@ use super::{Target, Targets};
 
 pub use read::{Comparison, Flaw, Quality};
 
-/// Stripes that a worker works on at once, beside the requests of the initiator.
+/// Maximum number of stripes that a worker processes at once in addition to the requests of the initiator.
 pub const BACKGROUND_SLOTS: u32 = 4;
 
-/// The result of an I/O or of a step of it, as a `doca_error_t`.
+/// Result of an I/O or of one of its steps, as a `doca_error_t`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Status(pub u32);
 
@@ -65,7 +65,7 @@ impl Status {
     pub const INVALID_VALUE: Self = Self(6);
     pub const IO_FAILED: Self = Self(17);
 
-    /// Returns `true` if it has succeeded.
+    /// Returns `true` for success.
     #[inline]
     #[must_use]
     pub fn is_success(self) -> bool {
@@ -82,7 +82,7 @@ impl fmt::Display for Status {
     }
 }
 
-/// Names of the errors that I/Os usually fail with.
+/// Names of the usual errors of I/Os.
 fn doca_name(code: u32) -> Option<&'static str> {
     Some(match code {
         0 => "SUCCESS",
@@ -94,69 +94,69 @@ fn doca_name(code: u32) -> Option<&'static str> {
     })
 }
 
-/// An event. Slots are numbered as in actions.
+/// An event. Slot numbers are the same as in actions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// A request of the initiator, which came with this receive.
+    /// A request of the initiator was received.
     Request {
         /// Number of the receive.
         lane: u32,
         request: Request,
     },
-    /// A message that is no valid request. It has to be answered with an error.
+    /// A message that is not a valid request was received. It has to be answered with an error.
     Refused {
         /// Number of the receive.
         lane: u32,
         /// The fields that the answer repeats.
         request: Request,
     },
-    /// The answer has left.
+    /// The answer was sent.
     Answered {
-        /// The slot, which is free.
+        /// The slot, which is now free.
         slot: u32,
     },
-    /// The request to a target has left: its message buffer is free.
+    /// The request to a target was sent: its message buffer is free.
     ChunkRequestSent { slot: u32, target: Target },
     /// A target has answered.
     ChunkDone {
-        /// The slot that the answer names, whatever that is.
+        /// The slot number in the answer, not validated.
         slot: u64,
-        /// The stripe that it names.
+        /// The stripe number in the answer, not validated.
         stripe: u64,
         target: Target,
         status: Status,
     },
-    /// The content of the initiator's block was copied, or not.
+    /// Copying the content of the initiator's block has completed.
     Fetched { slot: u32, status: Status },
-    /// The content has become a stored block, or does not compress.
+    /// Encoding the content as a stored block has completed.
     Encoded {
         slot: u32,
-        /// False when it does not fit.
+        /// `false` if the compressed content does not fit in a stored block.
         fits: bool,
     },
-    /// The parity chunk is made, or not.
+    /// Computing the parity chunk has completed.
     ParityCreated { slot: u32, status: Status },
-    /// A data chunk is made of the two others, or not.
+    /// Recovering a data chunk from the other two chunks has completed.
     Recovered { slot: u32, status: Status },
-    /// The verdict on a stored block.
+    /// A stored block was verified.
     Verified { slot: u32, quality: Quality },
-    /// The verdict on a recovered data chunk beside the one that was read.
+    /// A recovered data chunk was compared with the one that was read.
     Compared { slot: u32, comparison: Comparison },
     /// The block has a new trailer.
     Resealed { slot: u32 },
-    /// The block is in the initiator's memory, or not.
+    /// Decompressing the block into the initiator's memory has completed.
     Decompressed { slot: u32, outcome: Decompression },
-    /// A target cannot be reached any more, or a message to or from it has failed.
+    /// A target is no longer reachable, or a message to or from it has failed.
     TargetLost {
         target: Target,
-        /// The result of the message, if it was one.
+        /// The result of the failed message, if a message has failed.
         status: Status,
     },
     /// A detached target has new connections on this worker.
     TargetAttached { target: Target },
-    /// Time has passed. To be reported between any two waits, and at least every 100 ms.
+    /// The time has advanced. Must be reported between any two waits, and at least every 100 ms.
     Tick {
-        /// `true` if every completion that there was has been reported.
+        /// `true` if all available completions have been reported.
         is_idle: bool,
     },
 }
@@ -164,90 +164,89 @@ pub enum Event {
 /// Result of a decompression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decompression {
-    /// The bytes of a whole block were written.
+    /// A whole block was written.
     Done,
-    /// The data are no LZ4 blocks, or of another length.
+    /// The data are not valid LZ4 blocks, or do not decompress to the length of a block.
     Corrupt,
-    /// The device or the initiator's memory has failed.
+    /// The device, or access to the initiator's memory, has failed.
     Failed(Status),
 }
 
-/// An action to carry out. It may be answered by an event at once, before the next action is polled.
+/// An action to execute. Its event may be reported immediately, before the next action is polled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Have these targets write their chunks of the stripe into the slot's chunk memory.
+    /// Request these targets to write their chunks of the stripe into the slot's stripe buffer.
     ReadChunks {
         slot: u32,
         targets: Targets,
         stripe: u64,
     },
-    /// Have these targets store their chunks of the stripe from the slot's chunk memory.
+    /// Request these targets to store their chunks of the stripe from the slot's stripe buffer.
     WriteChunks {
         slot: u32,
         targets: Targets,
         stripe: u64,
-        /// `true` if the chunk is the recovered one, which has to be copied into place first.
+        /// `true` if the chunk is the recovered one, which has to be copied to the stripe buffer first.
         is_recovered: bool,
-        /// `true` if they have to be durable when the targets answer.
+        /// `true` if the chunks have to be durable when the targets answer.
         is_durable: bool,
     },
-    /// Have these targets make durable what they have answered before.
+    /// Request these targets to make all acknowledged chunks durable.
     Flush { slot: u32, targets: Targets },
     /// Copy the initiator's block to private memory: [`Event::Fetched`].
     Fetch {
         slot: u32,
-        /// The number of the block in the request.
+        /// Index of the block in the request.
         block: u8,
     },
-    /// Make a stored block of the content: [`Event::Encoded`].
+    /// Encode the content as a stored block: [`Event::Encoded`].
     Encode {
         slot: u32,
         /// The stripe, which the checksum is bound to.
         stripe: u64,
     },
-    /// Make the parity chunk of the data chunks: [`Event::ParityCreated`].
+    /// Compute the parity chunk of the data chunks: [`Event::ParityCreated`].
     CreateParity {
         slot: u32,
-        /// `true` if the data chunks have just been read from their targets.
+        /// `true` if the data chunks were just read from their targets.
         were_read: bool,
     },
-    /// Make this data chunk of the two others, in private memory: [`Event::Recovered`].
+    /// Recover this data chunk from the other two chunks, in private memory: [`Event::Recovered`].
     Recover {
         slot: u32,
         /// Data1 or Data2.
         target: Target,
     },
-    /// Copy the stored block to where no target reaches it, with the recovered chunk in the place of `recovered`, and judge it:
-    /// [`Event::Verified`].
+    /// Copy the stored block to private memory, with the recovered chunk in place of `recovered`, and verify it: [`Event::Verified`].
     Verify {
         slot: u32,
         stripe: u64,
         /// The chunk that was recovered.
         recovered: Option<Target>,
     },
-    /// Compare the recovered chunk with the one that was read, and judge the block with either: [`Event::Compared`].
+    /// Compare the recovered chunk with the one that was read, and verify the block with either: [`Event::Compared`].
     Compare {
         slot: u32,
         stripe: u64,
         /// The chunk that was recovered.
         recovered: Target,
     },
-    /// Give the block that was compared last a new trailer, in the slot's chunk memory: [`Event::Resealed`].
+    /// Write a new trailer to the last compared block, in the slot's stripe buffer: [`Event::Resealed`].
     Reseal { slot: u32, stripe: u64 },
-    /// Decompress the block that was judged last into the initiator's memory: [`Event::Decompressed`].
+    /// Decompress the last verified block into the initiator's memory: [`Event::Decompressed`].
     Decompress {
         slot: u32,
-        /// The number of the block in the request.
+        /// Index of the block in the request.
         block: u8,
     },
-    /// Decompress a block of zeros into the initiator's memory, whatever was judged last: [`Event::Decompressed`].
+    /// Decompress a block of zeros into the initiator's memory: [`Event::Decompressed`].
     DecompressZeros {
         slot: u32,
         stripe: u64,
-        /// The number of the block in the request.
+        /// Index of the block in the request.
         block: u8,
     },
-    /// Make a stored block of zeros, in the slot's chunk memory: [`Event::Encoded`].
+    /// Encode zeros as a stored block, in the slot's stripe buffer: [`Event::Encoded`].
     EncodeZeros {
         slot: u32,
         /// The stripe, which the checksum is bound to.
@@ -255,12 +254,12 @@ pub enum Action {
     },
     /// Send the answer: [`Event::Answered`].
     Answer { slot: u32, status: Status },
-    /// Wait for the next request with this receive.
+    /// Post this receive for the next request.
     Receive {
         /// Number of the receive.
         lane: u32,
     },
-    /// Let go of a target's connections. Nothing is asked of it before it is attached again.
+    /// Close the connections to a target. It is sent no requests until it is attached again.
     Detach { target: Target },
     /// The session cannot continue: a target failed, and degraded operation is off.
     GiveUp {
@@ -273,60 +272,60 @@ pub enum Action {
 /// The completion that a slot waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// A request, or work.
+    /// Idle: waiting for a request or for background work.
     Idle,
     StripeLock,
-    /// The chunks of a read.
+    /// Chunks of a read.
     Chunks,
-    /// The recovery of the chunk that the read did without.
+    /// Recovery of the chunk that was not read.
     Recovery(Target),
-    /// The verdict on the block.
+    /// Verification of the block.
     Verification,
-    /// The chunk that was not read.
+    /// Read of the third chunk, after the block failed verification.
     ThirdChunk,
-    /// A recovery of this chunk from the two others, to see whether it is the one that is wrong.
+    /// Recovery of this chunk from the other two, to check whether it is the corrupt one.
     Suspicion(Target),
-    /// The comparison that follows.
+    /// Comparison of the recovered chunk with the one that was read.
     Comparison(Target),
-    /// The recovery of the chunk that was found to be wrong.
+    /// Recovery of the chunk that was found to be corrupt.
     Replacement(Target),
-    /// The last verdict: there is no further chunk.
+    /// Verification of the last possible combination of chunks.
     FinalVerification,
     /// Decompression into the initiator's memory.
     Decompression,
-    /// The content of the initiator's block.
+    /// Copy of the initiator's block.
     Content,
-    /// The stored block.
+    /// Encoding of the stored block.
     Encoding,
-    /// Its parity chunk.
+    /// Computation of its parity chunk.
     Parity,
-    /// The targets' confirmation of a write.
+    /// Answers of the targets to a write.
     Store,
-    /// The targets' confirmation of a flush.
+    /// Answers of the targets to a flush.
     Flush,
-    /// The epoch without the targets that have missed the write, or the flush.
+    /// Commit of an epoch without the targets that have missed the write or flush.
     Commit,
-    /// The chunks that work on a stripe needs.
+    /// Chunks for background work on a stripe.
     WorkChunks,
-    /// The chunk to rewrite.
+    /// Recovery of the chunk to rewrite.
     Remake(Target),
-    /// The verdict on the block with it.
+    /// Verification of the block with the recovered chunk.
     RemakeVerification(Target),
-    /// The target's confirmation of it.
+    /// Answer of the target to the rewritten chunk.
     RemakeStore(Target),
-    /// The new trailer.
+    /// Write of the new trailer.
     Reseal,
-    /// The parity chunk that belongs to it.
+    /// Computation of the parity chunk for the new trailer.
     ResealParity,
-    /// The targets' confirmation of both.
+    /// Answers of the targets that store the chunks with the new trailer.
     ResealStore,
-    /// The stored block of zeros for an unwritten stripe.
+    /// Encoding of a block of zeros for an unwritten stripe.
     Initialization,
-    /// The parity chunk that belongs to it.
+    /// Computation of the parity chunk of the block of zeros.
     InitialParity,
-    /// The targets' confirmation of all three chunks.
+    /// Answers of the targets that store the block of zeros.
     InitialStore,
-    /// The send of the answer.
+    /// Completion of the send of the answer.
     Answer,
 }
 
@@ -337,34 +336,34 @@ struct LockPlace {
     ticket: Ticket,
 }
 
-/// A request or work in progress.
+/// A request, or background work on a stripe, in progress.
 #[derive(Debug)]
 struct Slot {
     stage: Stage,
     request: Request,
-    /// The receive that the request came with.
+    /// Number of the receive that the request arrived with.
     lane: u32,
-    /// The work, for a slot without request.
+    /// Background work, for a slot without request.
     work: Option<Work>,
-    /// The number of the block at hand.
+    /// Index of the current block in the request.
     block: u8,
-    /// Targets whose result has not come.
+    /// Targets whose result is outstanding.
     awaited: Targets,
     /// Targets to which a request is still being sent.
     sending: Targets,
-    /// Targets that were asked last.
+    /// Targets of the last requests.
     asked: Targets,
-    /// Targets among them that failed or were detached.
+    /// Targets of the last requests that failed or were detached.
     failed: Targets,
     /// Status of the first failure.
     error: Option<Status>,
-    /// Watchdog time at which they were asked.
+    /// Watchdog time of the last requests.
     asked_at: Duration,
-    /// Chunk that the current read does without, or that was replaced by the one recovered from the two others.
+    /// Chunk that is not read, or that was replaced by the one recovered from the other two.
     missing: Option<Target>,
-    /// Targets that failed to read their chunk of the block at hand.
+    /// Targets that failed to read their chunk of the current block.
     avoided: Targets,
-    /// Result of suspecting data_1: the block as it was read, and with the recovered chunk.
+    /// Quality of the block as it was read, and with data_1 recovered from the other two chunks.
     first_comparison: Option<Comparison>,
     /// Outcome to report once the rewritten chunk is stored.
     remade: set::Outcome,
@@ -401,12 +400,12 @@ impl Slot {
         }
     }
 
-    /// The stripe of the block at hand.
+    /// Stripe of the current block.
     fn stripe(&self) -> u64 {
         self.request.first_stripe + u64::from(self.block)
     }
 
-    /// Returns `true` if no target owes a result and no message buffer is in use.
+    /// Returns `true` if no result is outstanding and no message buffer is in use.
     fn is_quiet(&self) -> bool {
         self.awaited.is_empty() && self.sending.is_empty()
     }
@@ -419,27 +418,27 @@ impl Slot {
 #[derive(Debug, Clone)]
 pub struct Setup {
     pub worker: u32,
-    /// Requests of the initiator at once.
+    /// Maximum number of requests of the initiator in flight.
     pub requests: u32,
-    /// Interval of recovery reads, in reads; 0 for never.
+    /// Every n-th read recovers a chunk instead of reading it; 0 for never.
     pub recover_every: u32,
     /// `true` if a block without a checksum is an I/O error when it is read.
     pub requires_checksums: bool,
-    /// `true` if chunks can be written: else wrong ones are corrected in what is read, and not repaired.
+    /// `true` if chunks can be written; otherwise corrupt chunks are corrected for the reader only, not repaired.
     pub is_writable: bool,
     /// `true` if stripes that were never written read as zeros; otherwise, reading them is an I/O error.
     pub zeroes_unwritten: bool,
-    /// `true` if it continues without a failed target.
+    /// `true` if the session continues without a failed target.
     pub is_degradable: bool,
     /// Time without an answer after which a target is unresponsive.
     pub stall_timeout: Duration,
     /// State that all workers share.
     pub set: Arc<Set>,
-    /// The locks of the stripes, for all workers.
+    /// Stripe locks, shared by all workers.
     pub locks: Arc<StripeLocks>,
 }
 
-/// The decisions of one worker.
+/// State machine of one worker.
 #[derive(Debug)]
 pub struct StripeEngine {
     setup: Setup,
@@ -450,18 +449,18 @@ pub struct StripeEngine {
     locked_out: VecDeque<u32>,
     /// Slots that wait for an epoch to be committed.
     uncommitted: Vec<u32>,
-    /// Slots for work on stripes that have none.
+    /// Idle slots for background work on stripes.
     idle_workers: Vec<u32>,
-    /// The last one is next: what an event leads to at once is done before anything else.
+    /// Pending actions; the last one is executed first, so that the consequences of an event precede earlier actions.
     actions: Vec<Action>,
-    /// The view that was acted on.
+    /// The view that was applied last.
     view: View,
-    /// Targets whose connections were let go.
+    /// Targets whose connections were closed.
     detached: Targets,
-    /// `true` if every completion from before the view has been reported.
+    /// `true` if all completions from before the view have been reported.
     is_settled: bool,
     watchdog: Watchdog,
-    /// Reads until the next one does without a chunk; 0 for never.
+    /// Number of reads until the next recovery read; 0 for never.
     until_recovery: u32,
     in_flight: usize,
     now: Duration,
@@ -469,7 +468,7 @@ pub struct StripeEngine {
 }
 
 impl StripeEngine {
-    /// An engine that waits for requests. It allocates nothing after that.
+    /// Creates an idle engine. It does not allocate afterwards.
     #[must_use]
     pub fn new(setup: Setup) -> Self {
         let requests = setup.requests as usize;
@@ -481,7 +480,7 @@ impl StripeEngine {
             locked_out: VecDeque::with_capacity(slots),
             uncommitted: Vec::with_capacity(slots),
             idle_workers: (setup.requests..setup.requests + BACKGROUND_SLOTS).collect(),
-            // A slot has one action at a time, and each target is let go once.
+            // At most one action per slot, and one to close the connections of each target.
             actions: Vec::with_capacity(slots * 2 + 3),
             view,
             detached: view.offline,
@@ -498,7 +497,7 @@ impl StripeEngine {
         }
     }
 
-    /// Number of slots: the ones of requests come first.
+    /// Number of slots; those for requests come first.
     #[must_use]
     pub fn slots(&self) -> usize {
         self.slots.len()
@@ -510,34 +509,34 @@ impl StripeEngine {
         &self.slots[slot as usize].request
     }
 
-    /// The receive that the request of a slot came with.
+    /// Number of the receive that the slot's request arrived with.
     #[inline]
     #[must_use]
     pub fn lane(&self, slot: u32) -> u32 {
         self.slots[slot as usize].lane
     }
 
-    /// Requests that were received and whose answers have not left.
+    /// Number of requests received but not yet answered.
     #[inline]
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.in_flight
     }
 
-    /// Returns `true` if the worker has let go of a target.
+    /// Returns `true` if the worker has detached a target.
     #[inline]
     #[must_use]
     pub fn is_detached(&self, target: Target) -> bool {
         self.detached.contains(target)
     }
 
-    /// Returns `true` if nothing of a former view may still come: every completion from before it has been reported.
+    /// Returns `true` if all completions of requests made under earlier views have been reported.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.is_settled
     }
 
-    /// Returns `true` if chunks were to be stored and a target has not answered.
+    /// Returns `true` if a target has not yet answered a request to store its chunk.
     #[must_use]
     pub fn is_storing(&self) -> bool {
         self.slots.iter().any(|slot| {
@@ -549,7 +548,7 @@ impl StripeEngine {
         })
     }
 
-    /// The answer of a request could not leave: the run has ended.
+    /// Frees the slot of a request whose answer could not be sent because the run has ended.
     #[cold]
     pub fn answer_was_flushed(&mut self) {
         self.in_flight -= 1;
@@ -563,14 +562,14 @@ impl StripeEngine {
         &mut self.statistics
     }
 
-    /// The next action to carry out.
+    /// Returns the next action to execute.
     #[inline]
     pub fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop()
     }
 
-    /// Something has happened, at this time since some fixed moment. Time may stand still, and does not go back.
-    // Inlined: an event is known where it is made, and is then no more than a call.
+    /// Handles an event. `now` is the time since some fixed moment; it never decreases.
+    // Inlined: the variant is known at each call site, so that only the call of its handler remains.
     #[inline(always)]
     pub fn handle(&mut self, event: Event, now: Duration) {
         self.now = now;
@@ -627,7 +626,7 @@ impl StripeEngine {
         }
     }
 
-    /// There are as many receives as slots, so one is always free.
+    /// There are as many receives as slots, so a slot is always free.
     #[inline]
     fn take_slot(&mut self, lane: u32, request: Request) -> Option<u32> {
         let slot = self.idle.take()? as u32;
@@ -646,7 +645,7 @@ impl StripeEngine {
         }
     }
 
-    /// Begins with the block at hand as soon as its stripe can be locked.
+    /// Starts the current block as soon as its stripe can be locked.
     #[inline]
     fn begin_block(&mut self, slot: u32) {
         let locks = &self.setup.locks;
@@ -693,7 +692,7 @@ impl StripeEngine {
         }
     }
 
-    /// Begins with the blocks whose stripes can be locked now.
+    /// Starts the waiting blocks whose stripes can be locked now.
     #[inline]
     fn retry_locks(&mut self) {
         if !self.locked_out.is_empty() {
@@ -703,7 +702,7 @@ impl StripeEngine {
 
     #[cold]
     fn retry_locked_out(&mut self) {
-        // Slots that are still locked out go to the back, in the same order.
+        // Slots that still wait for a lock are queued again, in the same order.
         for _ in 0..self.locked_out.len() {
             let Some(slot) = self.locked_out.pop_front() else {
                 break;
@@ -716,7 +715,7 @@ impl StripeEngine {
         }
     }
 
-    /// The block at hand is done: on to the next one, or to the answer.
+    /// Completes the current block: continues with the next one, or sends the answer.
     #[inline]
     fn block_done(&mut self, slot: u32) {
         self.unlock(slot);
@@ -731,7 +730,7 @@ impl StripeEngine {
         }
     }
 
-    /// Ends a request with an error, or work without success. No target owes it anything.
+    /// Completes a request with an error, or background work without success. No results may be outstanding.
     #[cold]
     fn fail(&mut self, slot: u32, status: Status) {
         if self.slot(slot).work.is_some() {
@@ -760,7 +759,7 @@ impl StripeEngine {
         self.act(Action::Receive { lane });
     }
 
-    /// The block at hand is not what was written, and no two chunks make it up.
+    /// Fails a read of a block that is corrupt and cannot be recovered from any two chunks.
     #[cold]
     fn corrupt(&mut self, slot: u32, what: impl fmt::Display) {
         let uncorrectable = &mut self.statistics.corruption.uncorrectable;
@@ -774,11 +773,11 @@ impl StripeEngine {
 
     // Chunks on their targets.
 
-    /// Prepares a slot for the answers of targets. Returns those of them that can be asked, and the stripe.
+    /// Prepares a slot for the answers of targets. Returns the targets that are attached, and the stripe.
     #[inline]
     fn ask(&mut self, slot: u32, targets: Targets, stage: Stage) -> (Targets, u64) {
         let now = self.watchdog.now();
-        // One that was detached since the slot's last step has failed already.
+        // A target that was detached since the slot's last step counts as failed.
         let failed = targets.intersection(self.detached);
         let attached = targets.minus(failed);
         let it = self.slot(slot);
@@ -841,7 +840,7 @@ impl StripeEngine {
         if self.is_detached(target) {
             return;
         }
-        // A result repeats its request: one that comes twice is not taken for that of the next block.
+        // A result repeats the fields of its request, so that a duplicate is not mistaken for the result of the next block.
         let expected = usize::try_from(slot)
             .ok()
             .and_then(|slot| self.slots.get_mut(slot))
@@ -860,7 +859,7 @@ impl StripeEngine {
         }
     }
 
-    /// A target has answered with an error. Where it was to store its chunk, or to flush, it is detached.
+    /// Handles an error of a target. If it has failed to store its chunk or to flush, it is detached.
     #[cold]
     fn chunk_failed(&mut self, slot: u32, target: Target, status: Status) {
         if self.mark_missed(slot) {
@@ -873,8 +872,8 @@ impl StripeEngine {
         }
     }
 
-    /// Marks the stripe of a slot whose chunk a target does not store. That must not wait for the other targets: this one may rejoin
-    /// before they answer, and would then be taken for up to date. Returns whether chunks are being stored.
+    /// Marks the stripe of a slot as missed if its chunks are being stored, and returns `true` in that case. Must not be deferred until
+    /// the other targets have answered: this target may rejoin before that, and would be considered up to date.
     #[cold]
     fn mark_missed(&self, slot: u32) -> bool {
         let it = &self.slots[slot as usize];
@@ -889,7 +888,7 @@ impl StripeEngine {
         is_store
     }
 
-    /// A target sent a message that nothing waits for.
+    /// Counts and logs an unexpected message of a target.
     #[cold]
     pub(crate) fn unasked(&mut self, target: Target, message: fmt::Arguments<'_>) {
         if self.statistics.unasked.count() {
@@ -900,7 +899,7 @@ impl StripeEngine {
         }
     }
 
-    /// All targets that were asked have answered, or are detached.
+    /// Continues after all requested targets have answered or were detached.
     #[inline]
     fn chunks_done(&mut self, slot: u32) {
         match self.slot(slot).stage {
@@ -911,12 +910,12 @@ impl StripeEngine {
             Stage::WorkChunks => self.work_chunks_read(slot),
             Stage::RemakeStore(target) => self.remade_stored(slot, target),
             Stage::ResealStore | Stage::InitialStore => self.resealed_stored(slot),
-            // A send completion that was overtaken by the end of its session.
+            // A send completion that was delayed beyond the end of its session.
             _ => {}
         }
     }
 
-    // Time, and targets that come and go.
+    // Time, and detached and attached targets.
 
     fn tick(&mut self, is_idle: bool) {
         if self.watchdog.tick(self.now) {
@@ -936,7 +935,7 @@ impl StripeEngine {
         }
     }
 
-    /// Finds the target that owes an answer for longest, if that is too long.
+    /// Detaches the target with the oldest outstanding answer, if the stall timeout has expired.
     #[cold]
     fn find_stalled_targets(&mut self) {
         let mut stalled: Option<(Duration, Target, u64)> = None;
@@ -952,14 +951,14 @@ impl StripeEngine {
         let Some((_, target, stripe)) = stalled else {
             return;
         };
-        // Without degraded mode, the limit on I/Os ends the session.
+        // Without degraded mode, `--io-timeout` ends the session.
         if self.setup.is_degradable {
             let why = format_args!("it does not answer, asked for block {stripe}");
             self.setup.set.stalled(target, why);
         }
     }
 
-    /// Acts on another view, if there is one: before targets are chosen, and as time passes.
+    /// Applies a new view, if there is one. Called before targets are chosen, and by ticks.
     #[inline]
     fn follow_view(&mut self) {
         if self.setup.set.has_changed(self.view) {
@@ -976,7 +975,7 @@ impl StripeEngine {
         }
     }
 
-    /// Lets go of a target, and of what it owes.
+    /// Closes the connections to a target, and fails its outstanding requests.
     #[cold]
     fn detach(&mut self, target: Target) {
         self.detached.insert(target);
@@ -1012,24 +1011,24 @@ impl StripeEngine {
     }
 }
 
-// Transactions that wait for a request.
+// Idle transactions.
 
-/// Transactions that rest while others can be used. One that completed just now is not used at once: with 16 transactions, reads are a
-/// twentieth slower then (measured).
+/// Number of idle transactions that are not reused as long as others are idle. Reusing the one that has just completed makes reads 5 %
+/// slower with 16 transactions (measured).
 const RESTING: usize = 12;
 
-/// Hands out transactions, as few different ones as possible, so that what they use stays in the core's caches. The initiator is given
-/// twice as many as it announces, as in the reference, and would use all of them in turn. It allocates only when it is created.
+/// Allocates transactions, as few different ones as possible, so that their memory stays in the core's caches. The initiator gets twice as
+/// many as it announces, as in the reference, and round-robin allocation would use all of them. Does not allocate memory after its creation.
 #[derive(Debug)]
 pub(super) struct IdleTransactions {
-    /// In the order in which they ended.
+    /// In the order of their completion.
     ended: VecDeque<usize>,
     /// Transactions that were never used.
     unused: Range<usize>,
 }
 
 impl IdleTransactions {
-    /// A queue with this many idle transactions.
+    /// Creates a pool of this many idle transactions.
     pub(super) fn new(count: usize) -> Self {
         Self {
             ended: VecDeque::with_capacity(count),
@@ -1046,20 +1045,20 @@ impl IdleTransactions {
         self.unused.next().or_else(|| self.ended.pop_front())
     }
 
-    /// A transaction that was taken has ended.
+    /// Returns a transaction to the pool.
     #[inline]
     pub(super) fn give_back(&mut self, transaction: usize) {
         self.ended.push_back(transaction);
     }
 }
 
-/// Most time that counts between two ticks: twice what an idle worker may sleep.
+/// Maximum time that counts between two ticks: twice the longest sleep of an idle worker.
 const MAX_GAP: Duration = Duration::from_millis(100);
 
-/// Number of checks within one timeout.
+/// Number of checks per timeout.
 const CHECKS: u32 = 8;
 
-/// Experienced time, and what is too much of it.
+/// Detects stalls, in time as the worker experiences it: while it is not scheduled, hardly any time passes.
 #[derive(Debug)]
 struct Watchdog {
     timeout: Duration,
@@ -1084,7 +1083,7 @@ impl Watchdog {
         self.now
     }
 
-    /// Advances the time. Returns `true` when stalled targets are to be looked for.
+    /// Advances the time. Returns `true` if it is time to look for stalled targets.
     #[inline]
     fn tick(&mut self, now: Duration) -> bool {
         let gap = now.saturating_sub(self.last_tick.unwrap_or(now));
@@ -1097,7 +1096,7 @@ impl Watchdog {
         true
     }
 
-    /// Returns `true` if a target that got a request at this (experienced) time has had enough time to answer.
+    /// Returns `true` if a request sent at this (experienced) time is overdue.
     fn is_stalled(&self, asked_at: Duration) -> bool {
         self.now.saturating_sub(asked_at) > self.timeout
     }

@@ -14,7 +14,7 @@ pub type Session = session::Session<Striped>;
 /// Layout of stored blocks: two data chunks on two targets, their parity chunk on the third.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Striped {
-    /// Bytes of the initiator's blocks; `None` for as many as are stored of them.
+    /// Size of the initiator's blocks in bytes; `None` for the size of stored blocks.
     pub logical_block_size: Option<u32>,
     /// Placement of stored blocks on the targets.
     pub placement: Placement,
@@ -118,7 +118,7 @@ impl Layout for Striped {
 
     const FEATURES: u32 = FEATURE_FLUSH;
 
-    /// A flush goes to all targets, so all have to have it.
+    /// Supported only if all targets support it, because a flush goes to all of them.
     fn features(&self, targets: &[u32]) -> u32 {
         targets.iter().fold(u32::MAX, |all, target| all & target)
     }
@@ -299,7 +299,7 @@ mod tests {
             world.end
         );
 
-        // The last answer makes the service destroy its workers; events of the same moment come before that.
+        // The last answer makes the service destroy its workers; simultaneous events are handled before that.
         let mut world = World::new();
         world.run_to_stop();
         world.script = Script::LeavesAtOnce(2);
@@ -428,7 +428,7 @@ mod tests {
 
     // Sessions that continue without a target.
 
-    /// A session that serves I/Os.
+    /// A session that is serving I/Os.
     fn serving() -> World {
         let mut world = World::new();
         world.request(Payload::QueryStorageRequest);
@@ -526,7 +526,7 @@ mod tests {
                 .all(|(_, message)| message.payload == Payload::QueryStorageRequest)
         );
 
-        // These targets have never heard of identities.
+        // These targets do not support identities.
         let mut world = World::new();
         world.service.maintain_superblocks();
         let answer = world.request(Payload::QueryStorageRequest);
@@ -566,7 +566,7 @@ mod tests {
         Honest,
         Silent(usize),
         Refuses(usize),
-        /// It answers, and closes its connection right after the answer.
+        /// Answers, and closes its connection immediately after the answer.
         LeavesAtOnce(usize),
     }
 
@@ -710,7 +710,7 @@ mod tests {
             self.run();
         }
 
-        /// Sends a request and returns the answer, if one came at once.
+        /// Sends a request and returns the answer, if there is one immediately.
         fn request(&mut self, payload: Payload) -> Option<Payload> {
             self.next_id += 1;
             let request = Message {
@@ -742,7 +742,7 @@ mod tests {
             end.as_ref().expect_err("a failure")
         }
 
-        /// A session that ran, up to the point where its shutdown is due.
+        /// A complete session, except for the shutdown.
         fn run_to_stop(&mut self) {
             self.request(Payload::QueryStorageRequest);
             self.request(init(1, 1));

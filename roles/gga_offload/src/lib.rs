@@ -1,8 +1,9 @@
 //! `doca_storage_comch_to_rdma_gga_offload`: a storage service that compresses and adds parity.
 //!
 //! It serves one initiator over Comch and keeps its blocks on three storage targets: the data chunks of a compressed block on data_1 and
-//! data_2, their parity chunk on data_p. `session` presents the targets to the initiator as one storage, `engine` decides what is done
-//! for a request and when a target fails, `data_path` does it on each worker thread, and `app` has [`role_common::service`] drive them.
+//! data_2, their parity chunk on data_p. `session` presents the targets to the initiator as one storage, `engine` makes the decisions for
+//! requests and failures of targets, `data_path` executes them on each worker thread, and `app` runs all of it with
+//! [`role_common::service`].
 //! [`request`] validates bytes from outside and is public, for tests with arbitrary input.
 #![forbid(unsafe_code)]
 
@@ -22,7 +23,7 @@ use serde::Serialize;
 pub use app::Flags;
 pub use engine::request::{self, Volume};
 
-/// Name of the program, whatever its file is called.
+/// Name of the program in messages, independent of the name of its file.
 pub const NAME: &str = "doca_storage_comch_to_rdma_gga_offload";
 
 /// Runs the program with these arguments, the first of which is ignored.
@@ -30,7 +31,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     role_common::application::run(NAME, args, app::run)
 }
 
-/// A target. Its number is its place among the targets of the session, and that of its chunk in erasure coding.
+/// A target. Its number is its index among the session's targets, and the index of its chunk in erasure coding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Target {
@@ -40,7 +41,7 @@ pub enum Target {
     /// Stores the second halves
     #[value(name = "data_2")]
     Data2 = 1,
-    /// Stores the parity of the two
+    /// Stores their parity
     #[value(name = "data_p")]
     DataP = 2,
 }
@@ -54,7 +55,7 @@ impl Target {
         self as usize
     }
 
-    /// Its name, as in flags and messages.
+    /// Its name in flags and messages.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -69,22 +70,22 @@ impl Target {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Placement {
-    /// A target's blocks are half as large as stored blocks, and hold a chunk each: that of DOCA 3.2 and 3.3
+    /// A target's blocks are half as large as stored blocks, and hold one chunk each, as in DOCA 3.2 and 3.3
     #[default]
     HalfBlocks,
-    /// A target's blocks are as large as stored blocks, and hold the chunk where the stored block has it; parity is there twice. That of
+    /// A target's blocks are as large as stored blocks, and hold the chunk at its offset in the stored block; parity is stored twice. As in
     /// DOCA 3.0 and 3.1: read-only, and not with --degraded on
     WholeBlocks,
 }
 
 impl Placement {
-    /// `true` if blocks can be written: the reference has no writes with the other placement.
+    /// `true` if blocks can be written: the reference does not write with the other placement.
     #[must_use]
     pub fn is_writable(self) -> bool {
         self == Self::HalfBlocks
     }
 
-    /// Bytes of a stored block, for blocks of this many bytes on each target; `None` if they are more than 32 bits can say.
+    /// Size in bytes of a stored block, for blocks of this size on each target; `None` if it does not fit in 32 bits.
     #[must_use]
     pub fn stored_block_size(self, target_block_size: u32) -> Option<u32> {
         match self {
@@ -105,7 +106,7 @@ impl Placement {
         }
     }
 
-    /// The stripe whose chunk is at an offset in the storage of a target; `None` if no chunk is.
+    /// The stripe whose chunk starts at an offset in the storage of a target; `None` if no chunk does.
     #[inline]
     #[must_use]
     pub fn stripe(self, target: Target, offset: u64, chunk: u32) -> Option<u64> {
@@ -118,7 +119,7 @@ impl Placement {
     }
 }
 
-/// Some of the three targets.
+/// A set of targets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Targets(u8);
 

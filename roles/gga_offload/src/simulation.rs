@@ -1,36 +1,36 @@
 //! Deterministic simulation of the redundancy: the real engines, sets, superblocks and assembly, driven in virtual time through crashes,
-//! partitions, pauses and damage, with an oracle that knows what may be read.
+//! partitions, pauses and corruption, with an oracle for the results of reads.
 //!
-//! A seed makes a script of I/Os and faults; the same script always gives the same run. What is checked:
+//! A script of I/Os and faults is generated from a seed; the same script always gives the same run. Invariants:
 //!
-//! * Every read returns a version of its block that is linearizable: never other bytes, never a version that another one has replaced.
-//!   Without checksums, a write without known outcome may be seen and then not, until a later write is acknowledged.
+//! * Every read returns a version of its block that makes the history linearizable: never other bytes, never an overwritten version.
+//!   Without checksums, a write with unknown outcome may be read once and not the next time, until a later write is acknowledged.
 //! * A read fails only when a fault explains it, a write only when the set has failed.
 //! * An I/O is answered within a few stall timeouts while the same two current targets answer.
-//! * A set is refused only when fewer than two of its targets are current, and always when two are copies from before. Two current ones
-//!   are enough.
-//! * A session begins with targets that have every block whose last write was acknowledged. A target whose disk was replaced, or that
-//!   lost writes in a power failure, is not taken to have kept its chunks.
-//! * A target is detached only for what has happened to it since it joined. For being unresponsive alone, a target is detached only
-//!   while the two others are current: with a single target left no I/O is served, so that detaching it would fail the I/Os in flight,
-//!   which complete as soon as it answers.
+//! * A set is refused only when fewer than two of its targets are current, and always when two are stale copies. Two current targets are
+//!   enough.
+//! * A session starts with targets that have every block whose last write was acknowledged. A target whose disk was replaced, or that
+//!   lost writes in a power failure, is not trusted to have kept its chunks.
+//! * A target is detached only because of an event since it joined. An unresponsive target is detached only while the two others are
+//!   current: with a single target left no I/O is served, so detaching it would fail the I/Os in flight, which complete as soon as it
+//!   answers.
 //! * A block with checksum whose last write was acknowledged can be read from two chunks at the end.
-//! * A read takes chunks that are current: it never has to correct one that nothing has damaged.
-//! * A chunk that a read has found to be wrong is rewritten, without a scrub.
-//! * After the last fault and a scrub, every block that two chunks make up is read, and its three chunks fit each other.
+//! * A read uses current chunks: it never has to correct one that was not damaged.
+//! * A chunk that a read has found to be corrupt is rewritten, without a scrub.
+//! * After the last fault and a scrub, every block that has two valid chunks can be read, and its three chunks are consistent.
 //!
-//! At most one target at a time is damaged in silence (a flipped bit, a lost or misdirected write, an old copy of its disk), and until
+//! At most one target at a time is silently corrupted (a flipped bit, a lost or misdirected write, a stale copy of its disk), and until
 //! it was scrubbed or rebuilt, no other target fails. There are two exceptions, both on blocks with a checksum that is bound to their
-//! place, which may cost the block but never make a read return anything else:
+//! location. They may make the block unreadable, but a read never returns wrong data:
 //!
-//! * A whole block is stored in the place of another one, on all targets or on two of them. Only the place in the checksum tells that.
-//!   Until it is written again, a read of the block that was overwritten may fail. The block that was to be written is as it was before
-//!   that write, which no target can know.
+//! * A whole block is stored in the location of another one, on all targets or on two of them. Only the location in the checksum reveals
+//!   that. Until it is written again, a read of the overwritten block may fail. The block that should have been written keeps its previous
+//!   content, which no target can detect.
 //! * A chunk is damaged while another target is offline. Until it is written again, a read of the block may fail.
 //!
-//! Some faults come in sequences, at distances in which the one meets what the other leads to: the service dies between the loss of a
-//! target and the commit of the epoch without it, or while the set is being put to use, and another target is missing at the next
-//! start; a target becomes unresponsive while another one is offline; a copy made within a session comes back after its clean end.
+//! Some faults are injected in sequences, spaced so that the second one hits the recovery from the first: the service dies between the
+//! detachment of a target and the commit of the epoch without it, or while the set is being opened, and another target is missing at the
+//! next start; a target becomes unresponsive while another one is offline; a copy made during a session is restored after its clean end.
 
 mod oracle;
 mod processes;
@@ -49,12 +49,12 @@ pub struct Totals {
     pub sessions: u64,
     pub ios: u64,
     pub faults: u64,
-    /// Blocks that could not be read at the end, because too much was damaged at once.
+    /// Number of blocks that could not be read at the end, because too many of their chunks were damaged at once.
     pub lost: u64,
 }
 
 impl Totals {
-    /// Adds those of another run.
+    /// Adds the totals of another run.
     pub fn add(&mut self, other: Self) {
         self.sessions += other.sessions;
         self.ios += other.ios;
@@ -69,15 +69,15 @@ pub struct Violation {
     /// The seed of its script.
     pub seed: u64,
     pub what: String,
-    /// The steps that are needed for that, of those that the script has.
+    /// Minimal subset of the script's steps that reproduces the violation.
     pub steps: Vec<String>,
     /// Number of steps of the whole script.
     pub of_steps: usize,
-    /// The end of what happened in the run of these steps.
+    /// Last events of the run of these steps.
     pub history: Vec<String>,
 }
 
-/// Lines of the history that are shown.
+/// Maximum number of lines in a violation's history.
 const HISTORY: usize = 120;
 
 impl fmt::Display for Violation {
@@ -85,14 +85,14 @@ impl fmt::Display for Violation {
         writeln!(f, "seed {}: {}", self.seed, self.what)?;
         writeln!(
             f,
-            "{} of {} steps are needed for that:",
+            "{} of {} steps reproduce it:",
             self.steps.len(),
             self.of_steps
         )?;
         for step in &self.steps {
             writeln!(f, "  {step}")?;
         }
-        writeln!(f, "what happened last:")?;
+        writeln!(f, "last events:")?;
         for line in &self.history {
             writeln!(f, "  {line}")?;
         }
@@ -104,7 +104,7 @@ impl fmt::Display for Violation {
 ///
 /// # Errors
 ///
-/// It has gone wrong: the violation, with as few steps as are needed for it.
+/// The run violates an invariant. The steps in the violation are minimised.
 pub fn run(seed: u64) -> Result<Totals, Box<Violation>> {
     let script = Script::of_seed(seed);
     let (totals, violation, _) = World::new(&script, false).run();
@@ -127,7 +127,7 @@ fn explain(script: &Script, what: &str) -> Violation {
     }
 }
 
-/// Leaves steps out, in ever smaller runs of neighbours, as long as something still goes wrong.
+/// Removes ever shorter sequences of steps, as long as the run still violates an invariant.
 fn minimise(script: &Script) -> Script {
     let fails = |script: &Script| World::new(script, false).run().1.is_some();
     let mut minimal = script.clone();
@@ -153,7 +153,7 @@ fn minimise(script: &Script) -> Script {
     }
 }
 
-/// A step of a run. Steps that are impossible when their time comes are left out.
+/// A step of a run. Steps that are impossible at their time are skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     /// The initiator reads blocks.
@@ -164,7 +164,7 @@ enum Step {
     Flush,
     /// All targets and the service lose power and are restarted after this time: any unsynced sector may be lost.
     Outage { restart: Duration },
-    /// The service is killed, and another one started after this time.
+    /// The service is killed, and a new one is started after this time.
     KillService { restart: Duration },
     /// The session ends cleanly, and the next one starts after this time.
     EndSession { restart: Duration },
@@ -176,7 +176,7 @@ enum Step {
     PowerFailure { target: usize, restart: Duration },
     /// A target is not scheduled for this time.
     PauseTarget { target: usize, time: Duration },
-    /// Nothing gets from or to a target for this time.
+    /// A target's network is partitioned for this time.
     Partition { target: usize, time: Duration },
     /// A bit of a chunk is flipped.
     FlipBit { target: usize, block: u64, bit: u16 },
@@ -186,33 +186,33 @@ enum Step {
         block: u64,
         sector: u8,
     },
-    /// The next write of a target is acknowledged and not carried out.
+    /// The next write of a target is acknowledged but not executed.
     LoseWrite { target: usize },
     /// The next write of a target goes to another block.
     MisdirectWrite { target: usize, block: u64 },
-    /// The next block that the initiator writes is stored in the place of another one, by all targets or by all `except` one.
+    /// The next block that the initiator writes is stored in the location of another one, by all targets or by all `except` one.
     MisdirectBlock { block: u64, except: Option<usize> },
-    /// So many of the next reads of chunks of a target fail.
+    /// The next `count` reads of chunks of a target fail.
     FailReads { target: usize, count: u8 },
     /// The next write of a chunk of a target fails.
     FailWrite { target: usize },
     /// The disks of all targets are copied.
     Copy,
-    /// A target is killed, gets its copy back, and is started again.
+    /// A target is killed, and restarted with the copy of its disk.
     RestoreCopy { target: usize, restart: Duration },
-    /// A target is killed, gets an empty disk, and is started again.
+    /// A target is killed, and restarted with an empty disk.
     ReplaceDisk { target: usize, restart: Duration },
-    /// Between two sessions, two targets get their copies back: the set has to be refused. Then they get their disks back.
+    /// Between two sessions, two targets use the copies of their disks: the set has to be refused. Then their disks are restored.
     RestoreTwoCopies { except: usize },
-    /// Between two sessions, one target gets its copy back, which the superblocks tell from its disk: it must not count as current.
-    /// Then it gets its disk back.
+    /// Between two sessions, one target uses the copy of its disk, whose superblock differs from the disk's: it must not be considered
+    /// current. Then its disk is restored.
     RestoreOneCopy { target: usize },
-    /// Between two sessions, two targets exchange their disks: the set has to be refused. Then they get their disks back.
+    /// Between two sessions, two targets exchange their disks: the set has to be refused. Then the exchange is undone.
     ExchangeDisks { first: usize },
-    /// Between two sessions, a target is one of another set, or of another use of this set from the same epoch on: the set has to be
-    /// refused. Then it gets its superblock back.
+    /// Between two sessions, a target has the superblock of another set, or of a diverged epoch of this set: the set has to be refused.
+    /// Then its superblock is restored.
     ForeignSuperblock { target: usize, is_of_set: bool },
-    /// The set is scrubbed, as fast as it can be.
+    /// The set is scrubbed at full speed.
     Scrub,
 }
 
@@ -240,7 +240,7 @@ fn micros(rng: &mut Rng, range: std::ops::Range<u64>) -> Duration {
     Duration::from_micros(rng.u64(range))
 }
 
-/// A time that a process may be away: mostly short, sometimes beyond every timeout.
+/// Random duration of a pause, partition or restart: mostly short, sometimes longer than all timeouts.
 fn absence(rng: &mut Rng) -> Duration {
     match rng.u8(0..10) {
         0..4 => micros(rng, 10..2_000),
@@ -254,7 +254,7 @@ fn absence(rng: &mut Rng) -> Duration {
 struct Script {
     seed: u64,
     workers: u32,
-    /// Interval of recovery reads, in reads.
+    /// Number of reads between two recovery reads.
     recover_every: u32,
     /// `true` if blocks have checksums.
     checksums: bool,
@@ -262,12 +262,12 @@ struct Script {
 }
 
 impl Script {
-    /// Returns `true` if stripes that were never written read as zeros: in most runs.
+    /// Returns `true` if stripes that were never written read as zeros, which is so in most runs.
     fn zeroes_unwritten(&self) -> bool {
         !self.seed.is_multiple_of(4)
     }
 
-    /// The script of a seed.
+    /// Generates the script of a seed.
     fn of_seed(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let workers = rng.u32(1..=2);
@@ -275,7 +275,7 @@ impl Script {
         let count = rng.usize(20..220);
         // Percentage of steps that are faults.
         let faults = rng.choice([1, 4, 8, 15, 30]).unwrap_or(8);
-        // Some faults only, so that what they lead to has time to be noticed.
+        // In half of the runs, only some kinds of faults, so that their consequences have time to be detected.
         let kinds: u32 = if rng.bool() { u32::MAX } else { rng.u32(..) };
         let hot = rng.u64(1..=BLOCKS);
         let mut at = Duration::ZERO;
@@ -317,7 +317,7 @@ impl Script {
     }
 }
 
-/// Faults whose order and distance make them worse than each of them alone.
+/// Appends a sequence of faults that is harder to survive than each of them alone, because of their order and spacing.
 fn sequence(rng: &mut Rng, kinds: u32, begin: Duration, steps: &mut Vec<Timed>) {
     let kind = rng.choice([0, 0, 0, 1, 2, 3]).unwrap_or(0);
     if kinds >> (28 + kind) & 1 == 0 {
@@ -328,7 +328,7 @@ fn sequence(rng: &mut Rng, kinds: u32, begin: Duration, steps: &mut Vec<Timed>) 
     let mut at = |at: Duration, step| steps.push(Timed { at, step });
     match kind {
         // The service crashes while it detaches or rebuilds a target. At the next start, that target is reachable and another one is not:
-        // the superblocks have to tell whether the two reachable ones have all acknowledged writes.
+        // the superblocks have to show whether the two reachable ones have all acknowledged writes.
         0 => {
             let restart = micros(rng, 50..1_500);
             let step = if rng.u8(0..8) == 0 {
@@ -359,7 +359,7 @@ fn sequence(rng: &mut Rng, kinds: u32, begin: Duration, steps: &mut Vec<Timed>) 
                 at(crash + Duration::from_micros(1), step);
             }
         }
-        // The service dies again while the set is being put to use.
+        // The service dies again while the set is being opened.
         1 => {
             let restart = micros(rng, 10..500);
             at(begin, Step::KillService { restart });
@@ -381,7 +381,7 @@ fn sequence(rng: &mut Rng, kinds: u32, begin: Duration, steps: &mut Vec<Timed>) 
             };
             at(begin + micros(rng, 0..restart.as_micros() as u64), step);
         }
-        // A copy from within a session comes back after its clean end.
+        // A copy made during a session is restored after its clean end.
         _ => {
             at(begin, Step::Copy);
             let end = begin + micros(rng, 0..20_000);
@@ -463,7 +463,7 @@ mod tests {
 
     use super::*;
 
-    /// The seeds that every test run goes through.
+    /// The seeds of every test run.
     const SEEDS: std::ops::Range<u64> = 0..400;
 
     #[test]
@@ -480,7 +480,7 @@ mod tests {
 
     #[test]
     fn write_that_outlives_the_rebuild_of_one_target_and_the_loss_of_another_succeeds() {
-        // The window is a few microseconds: found by its seed only.
+        // The window is only a few microseconds long, and hit by this seed.
         assert_eq!(run(42_067_388).err(), None);
     }
 
@@ -491,12 +491,12 @@ mod tests {
         }
     }
 
-    /// Runs steps at these microseconds with delays of 64 seeds. Returns the first violation.
+    /// Runs steps at these times in microseconds, with the random delays of 64 seeds. Returns the first violation.
     fn violation_of(steps: &[(u64, Step)]) -> Option<String> {
         (0..64).find_map(|seed| World::new(&script_of(seed, steps), false).run().1)
     }
 
-    /// Steps at these microseconds, with the delays of this seed.
+    /// Creates a script of steps at these times in microseconds, with the random delays of this seed.
     fn script_of(seed: u64, steps: &[(u64, Step)]) -> Script {
         let steps = steps.iter().map(|&(at, step)| Timed {
             at: Duration::from_micros(at),
@@ -537,8 +537,8 @@ mod tests {
 
     #[test]
     fn target_that_rejoins_while_a_write_waits_for_another_one_is_not_detached_again() {
-        // Killed again before its rebuild is complete, the target is no member: it can rejoin though the superblock of the other one, which is
-        // not reached, cannot be changed.
+        // The target is killed again before its rebuild has completed, so it is not a member: it can rejoin although the superblock of the
+        // other target, which is unreachable, cannot be changed.
         let steps = [
             (
                 100_000,
@@ -568,8 +568,8 @@ mod tests {
 
     #[test]
     fn block_whose_conversion_was_interrupted_is_not_mixed_of_two_forms() {
-        // The scrub that follows the creation of a set gives blocks a checksum, which is in the chunks of data_2 and data_p. With only the one
-        // of data_p stored, the service dies; then data_1 is lost before the block was verified.
+        // The scrub that follows the creation of a set gives blocks a checksum, which is in the chunks of data_2 and data_p. The service dies
+        // when only the chunk of data_p is stored; then data_1 is lost before the block was verified.
         for at in (2_440..2_600).step_by(20) {
             let mut steps = vec![
                 (2_420, Step::Write { block: 9, count: 1 }),

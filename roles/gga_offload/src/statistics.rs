@@ -9,14 +9,14 @@ use crate::Target;
 use crate::engine::request::Operation;
 use crate::engine::set::{PassProgress, Snapshot, Summary};
 
-/// The counters of one worker thread.
+/// Counters of one worker thread.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct GgaCoreStatistics {
     #[serde(flatten)]
     pub(crate) core: CoreStatistics,
     /// Recovery reads, as requested by `--trigger-recovery-read-every-n`.
     pub(crate) recovery_count: u64,
-    /// I/O operations that ended with an error.
+    /// I/O operations that failed.
     pub(crate) failed_count: u64,
     /// Requests that were refused, among the failed ones.
     #[serde(skip)]
@@ -38,7 +38,7 @@ pub(crate) struct GgaCoreStatistics {
 }
 
 impl GgaCoreStatistics {
-    /// The counters that are served as metrics, with blocks of `block_size` bytes.
+    /// Converts the counters to metrics, with blocks of `block_size` bytes.
     pub(crate) fn counts(&self, block_size: u32) -> Counts {
         let BlockTraffic {
             reads,
@@ -69,7 +69,7 @@ impl GgaCoreStatistics {
     }
 }
 
-/// Counts that are declared for metrics, beside those of all roles.
+/// Counts that this service declares for metrics in addition to those of all roles.
 pub(crate) const COUNTS: [Count; 10] = [
     Count::Failed,
     Count::Refused,
@@ -83,7 +83,7 @@ pub(crate) const COUNTS: [Count; 10] = [
     Count::CorrectedChunks,
 ];
 
-/// Requests by kind, and the blocks of those without an error.
+/// Number of requests by kind, and number of blocks of the successful ones.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct BlockTraffic {
     reads: u64,
@@ -94,7 +94,7 @@ pub(crate) struct BlockTraffic {
 }
 
 impl BlockTraffic {
-    /// A request was answered, well or not.
+    /// Counts an answered request, successful or not.
     #[inline]
     pub(crate) fn answered(&mut self, operation: Operation) {
         match operation {
@@ -104,7 +104,7 @@ impl BlockTraffic {
         }
     }
 
-    /// All blocks of a request were read or written.
+    /// Counts the blocks of a successful request.
     #[inline]
     pub(crate) fn succeeded(&mut self, operation: Operation, blocks: u64) {
         match operation {
@@ -118,13 +118,13 @@ impl BlockTraffic {
 /// Counts of operations without a failed target.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct DegradedCounts {
-    /// Reads of a block of which a chunk was recovered.
+    /// Reads of blocks for which a chunk was recovered.
     pub(crate) reads: u64,
-    /// Writes of a block to the targets that are left.
+    /// Writes of blocks to the remaining two targets.
     pub(crate) writes: u64,
     /// Chunk reads that data_1, data_2 and data_p answered with an error.
     pub(crate) failed_reads: [Occurrences; 3],
-    /// Blocks for which too few targets were left.
+    /// Blocks that failed because too few targets were left.
     pub(crate) impossible: Occurrences,
 }
 
@@ -139,13 +139,13 @@ impl DegradedCounts {
     }
 }
 
-/// Number of occurrences of an event that is logged, though not each time.
+/// Number of occurrences of an event of which only some are logged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub(crate) struct Occurrences(pub(crate) u64);
 
 impl Occurrences {
-    /// Counts one occurrence. Returns `true` if it is to be logged: whenever the number has doubled.
+    /// Counts one occurrence. Returns `true` if it has to be logged, which is so whenever the number has doubled.
     pub(crate) fn count(&mut self) -> bool {
         self.0 += 1;
         self.0.is_power_of_two()
@@ -158,12 +158,12 @@ impl fmt::Display for Occurrences {
     }
 }
 
-/// Blocks that were not what had been written.
+/// Counts of corrupt blocks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Corruption {
-    /// Half blocks that were wrong, and that the others made up for, of data_1, data_2 and data_p.
+    /// Corrupt chunks of data_1, data_2 and data_p that were recovered from the other two.
     pub(crate) corrected: [Occurrences; 3],
-    /// Blocks that nothing could be made of.
+    /// Blocks that could not be recovered from any two chunks.
     pub(crate) uncorrectable: Occurrences,
 }
 
@@ -240,7 +240,7 @@ impl fmt::Display for GgaStatistics {
             writeln!(f, "| Recovery count: {recovery_count}")?;
             let (rate, hit, miss) = (core.pe_hit_rate(), core.pe_hit_count, core.pe_miss_count);
             writeln!(f, "| PE hit rate: {rate:.3}% ({hit}:{miss})")?;
-            // Lines that the reference does not have come last, and only when there is something to say.
+            // Lines that the reference does not have come last, and only if they are not empty.
             if *failed_count != 0 {
                 writeln!(f, "| Failed operation count: {failed_count}")?;
             }
@@ -268,10 +268,10 @@ impl fmt::Display for GgaStatistics {
     }
 }
 
-/// The states that [`Summary`](crate::engine::set::Summary) names.
+/// Names of the states in a [`Summary`](crate::engine::set::Summary).
 const STATES: [&str; 4] = ["healthy", "degraded", "rebuilding", "failed"];
 
-/// Writes the state of the set of the session, or of the last one. Its counters are reset at the beginning of each session.
+/// Writes the metrics of the set of the current or last session. The set's counters are reset at the start of each session.
 pub(crate) fn write(page: &mut Page<'_>, set: &Snapshot) -> fmt::Result {
     let summary = &set.summary;
     page.gauges(
@@ -298,7 +298,7 @@ pub(crate) fn write(page: &mut Page<'_>, set: &Snapshot) -> fmt::Result {
     )?;
     page.counters(
         "doca_storage_repaired_chunks",
-        "Chunks that were not what was written, and were rewritten",
+        "Corrupt chunks that were rewritten",
         Target::ALL.map(|it| (target(it), summary.repaired_chunks[it.number()])),
     )?;
     let gauges = [

@@ -393,7 +393,7 @@ impl App {
         if self.flags.flush_every != 0 && self.driver.session.features() & FEATURE_FLUSH == 0 {
             return Err(Failure::new(
                 ErrorCode::NOT_SUPPORTED,
-                "the storage does not announce flush, so nothing that is written to it is known to survive a power failure: expected a service \
+                "the storage does not announce flush, so writes may not survive a power failure: expected a service \
                  and targets that have it, with --backing-file; or run without --flush-every",
             ));
         }

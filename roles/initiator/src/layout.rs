@@ -54,7 +54,7 @@ pub enum LayoutError {
     },
     /// A worker would have no storage.
     #[error(
-        "the storage holds {count} I/Os of {io_size} bytes; expected at least one for each of the {workers} --cpu; give fewer"
+        "the storage holds {count} I/Os of {io_size} bytes; expected at least one for each of the {workers} --cpu; use fewer"
     )]
     StorageTooSmall {
         /// Number of I/Os.

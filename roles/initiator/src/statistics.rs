@@ -209,7 +209,7 @@ const RULE: &str = "+================================================+";
 pub struct WorkerStatistics {
     /// Completed transactions.
     pub operation_count: u64,
-    /// Bytes of the transactions' blocks, counted once per transaction as in the reference.
+    /// Number of bytes transferred, counted once per transaction as in the reference.
     pub bytes: u64,
     /// Calls of the progress engine that found work.
     pub pe_hit_count: u64,
@@ -234,7 +234,7 @@ pub struct Report {
     pub duration_seconds: f64,
     /// Completed transactions of all workers.
     pub operation_count: u64,
-    /// Bytes of the blocks of these transactions.
+    /// Number of bytes transferred by these transactions.
     pub bytes: u64,
     pub data_rate_gib_per_second: f64,
     /// Millions of transactions per second.
@@ -433,7 +433,7 @@ impl Conclusion {
     /// JSON if selected.
     ///
     /// # Errors
-    /// The test did not pass.
+    /// The test has failed.
     pub fn print(self, console: Console) -> Result<(), Failure> {
         let json = console.format() == OutputFormat::Json;
         match self {

@@ -60,7 +60,7 @@ impl Input {
             .read_exact(&mut self.block[..length])
             .map_err(|error| match error.kind() {
                 std::io::ErrorKind::UnexpectedEof => Failure::unexpected(format!(
-                    "{}: the file became shorter while it was read; run the generator again when nobody writes it",
+                    "{}: the file became shorter while it was read; run the generator again while no other process writes the file",
                     self.name
                 )),
                 _ => io_failure(&self.name, &error),

@@ -94,7 +94,7 @@ pub struct Flags {
     pub block_size: u32,
 
     /// Time without a request or a received result, in seconds or with a unit such as 2m, before the service's session
-    /// is given up; 0 is unlimited. A stopped service cannot be told from an idle one
+    /// is abandoned; 0 is unlimited. A stopped service is indistinguishable from an idle one
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = timeout)]
     pub idle_timeout: Timeout,
 

@@ -338,7 +338,7 @@ impl BackingFile {
     ///
     /// # Errors
     ///
-    /// Some are not durable: the medium failed, now or before, or the file was removed from its path.
+    /// Some blocks are not durable: the medium failed, now or before, or the file was removed from its path.
     pub fn sync(&self) -> Result<(), Failure> {
         let synced = self
             .verify_size()
@@ -357,7 +357,7 @@ impl BackingFile {
     ///
     /// # Errors
     ///
-    /// One has failed: acknowledged data may be missing.
+    /// An I/O has failed: acknowledged data may be missing.
     pub fn check_health(&self) -> Result<(), Failure> {
         if self.health.is_good() {
             return Ok(());
@@ -550,7 +550,7 @@ fn open_direct(file: &File, path: &Path) -> io::Result<(File, u64)> {
             wanted if wanted <= LARGEST_SECTOR => wanted.max(512).next_power_of_two(),
             wanted => {
                 return Err(io::Error::other(format!(
-                    "it wants an alignment of {wanted} bytes, more than {LARGEST_SECTOR}"
+                    "it requires an alignment of {wanted} bytes, more than {LARGEST_SECTOR}"
                 )));
             }
         },
@@ -567,7 +567,7 @@ impl Identity {
     ///
     /// # Errors
     ///
-    /// The operating system has no random numbers.
+    /// The operating system provides no random numbers.
     pub fn random() -> Result<Self, Failure> {
         role_common::superblock::random().map(Self)
     }

@@ -56,20 +56,20 @@ pub(crate) struct Setup {
     /// The memory of the service's client.
     pub(crate) requester: Mmap,
     pub(crate) transaction_count: u32,
-    /// Where the worker publishes its counts, with `--metrics`.
+    /// The worker publishes its counts here, with `--metrics`.
     pub(crate) metrics: Option<Arc<WorkerMetrics>>,
-    /// How long there may be nothing to do, or nobody who takes results.
+    /// Time without a request, or without a result being received, after which the session is abandoned; `None` is unlimited.
     pub(crate) idle_timeout: Option<Duration>,
-    /// Where its writes in flight are published; one for each transaction.
+    /// The worker publishes its writes in flight here; one element for each transaction.
     pub(crate) writes: Arc<Writes>,
     /// Blocks that abandoned workers may still write to.
     pub(crate) quarantine: Quarantine,
-    /// Sector locks of the session, shared by its workers. Not by those of other sessions: an abandoned worker keeps its locks until its peer
-    /// lets it go.
+    /// Sector locks of the session, shared by its workers but not with other sessions: an abandoned worker may hold its locks for as
+    /// long as its peer blocks it.
     pub(crate) locks: Arc<SectorLocks>,
 }
 
-/// Where the blocks of a target are.
+/// Storage of a target's blocks.
 #[derive(Debug, Clone)]
 pub(crate) enum Blocks {
     /// In memory that is registered with the device.
@@ -534,13 +534,13 @@ struct Executor<S, L> {
     limits: crate::request::Limits,
     writes: Arc<Writes>,
     quarantine: Quarantine,
-    /// Requests that were received and whose answers have not been sent.
+    /// Number of requests received but not yet answered.
     in_flight: usize,
     operations: u64,
     refused: u64,
     failed: u64,
     traffic: Traffic,
-    /// Why the worker cannot go on.
+    /// First failure of the worker, which ends its session.
     failure: FirstFailure,
     run: RunFlag,
 }
@@ -587,7 +587,7 @@ impl<S: Store, L: IoLayout> Executor<S, L> {
         self.run = run.clone();
     }
 
-    /// Requests that were received and whose answers have not been sent.
+    /// Number of requests received but not yet answered.
     fn in_flight(&self) -> usize {
         self.in_flight
     }

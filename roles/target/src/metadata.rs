@@ -125,7 +125,7 @@ impl MetadataStore {
 ///
 /// # Errors
 ///
-/// The operating system has no random numbers.
+/// The operating system provides no random numbers.
 pub(crate) fn identity_of(file: Option<Identity>, boot: Boot) -> Result<Bytes, Failure> {
     match file {
         Some(Identity(bytes)) => Ok([bytes, boot.0.to_be_bytes()].concat().into()),
@@ -145,7 +145,7 @@ impl Boot {
     ///
     /// # Errors
     ///
-    /// The operating system has no random numbers.
+    /// The operating system provides no random numbers.
     pub fn now() -> Result<Self, Failure> {
         let known = std::fs::read_to_string(BOOT_ID).ok();
         match known.as_deref().and_then(Self::of_text) {

@@ -20,27 +20,27 @@ use wire::release::IoLayout;
 
 pub use crate::store::Operation;
 
-/// What a session's requests are checked against.
+/// Limits that a session's requests are checked against.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Bytes of the storage.
+    /// Size of the storage in bytes.
     pub storage: u64,
-    /// Bytes of the memory of the service's client.
+    /// Size in bytes of the memory of the service's client.
     pub requester: u64,
-    /// `true` if flushes and durable writes were announced in the session. Without, they are unknown.
+    /// `true` if flushes and durable writes were announced in the session; otherwise they are unknown requests.
     pub flush: bool,
 }
 
-/// What there is to know about a request.
+/// An examined request.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Examined {
-    /// The values of the request, which its answer repeats. Its type is that of an answer.
+    /// The answer's fields: copies of the request's, except for the type.
     pub repr: Repr,
-    /// What the request asks for, or the error to answer with.
+    /// The requested operation, or the error to answer with.
     pub operation: Result<Operation, ErrorCode>,
 }
 
-/// Examines a request of which `length` bytes came. Bytes that did not come are zeros.
+/// Examines a request of `length` received bytes; the remaining bytes are zeros.
 #[inline]
 #[must_use]
 pub fn examine<L: IoLayout>(
@@ -104,7 +104,7 @@ impl Writes {
         }
     }
 
-    /// Records that a transaction is about to write these bytes of the storage. A check for abandonment after it is ordered behind it.
+    /// Records that a transaction is about to write these bytes of the storage. A later check for abandonment is ordered after it.
     #[inline]
     pub(crate) fn begin(&self, transaction: usize, offset: u64, size: u64) {
         let range = &self.ranges[transaction];
@@ -146,7 +146,7 @@ pub(crate) struct Quarantine(Vec<Writer>);
 impl Quarantine {
     /// Adds those workers of a session that were abandoned, and removes those that have returned.
     pub(crate) fn add(&mut self, writers: Vec<Writer>) {
-        // Behind the flag of an abandoned worker, and before its writes are looked at: see [`Writes::begin`].
+        // After the flag of an abandoned worker, and before its writes are read: see [`Writes::begin`].
         fence(Ordering::SeqCst);
         self.0.extend(writers);
         self.0.retain(|writer| writer.attachment.is_abandoned());

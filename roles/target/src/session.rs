@@ -434,7 +434,7 @@ impl Session {
         })
     }
 
-    /// A service may have a superblock persisted at any time after the query.
+    /// Handles a request to persist a superblock, which a service may send at any time after the query.
     fn to_persist(&self, superblock: Superblock) -> Result<Step, Failure> {
         match (self.phase, superblock.state) {
             (Phase::Query, _) => Err(Failure::unexpected(
@@ -528,7 +528,7 @@ impl Session {
             }
             (_, outcome) => {
                 let came = request.payload.message_type();
-                return Failure::unexpected(format!("{outcome:?} is no outcome of a {came}"))
+                return Failure::unexpected(format!("{outcome:?} is not an outcome of a {came}"))
                     .response_to(request);
             }
         };

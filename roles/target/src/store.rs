@@ -172,7 +172,7 @@ pub trait Disk {
     ///
     /// # Errors
     ///
-    /// It was removed, replaced or truncated.
+    /// The medium was removed, replaced or truncated.
     fn verify(&mut self) -> io::Result<()>;
 }
 

@@ -393,10 +393,7 @@ impl Forwarder {
             tracing::warn!("{} messages were refused", self.refusals.count());
         }
         if self.unasked != 0 {
-            tracing::warn!(
-                "{} results that nobody waited for were ignored",
-                self.unasked
-            );
+            tracing::warn!("{} unexpected results were ignored", self.unasked);
         }
     }
 
@@ -569,7 +566,7 @@ impl Forwarder {
     /// Returns the first failure since the last call.
     ///
     /// # Errors
-    /// That failure.
+    /// The first failure since the last call.
     #[inline(always)]
     fn outcome(&mut self) -> Result<(), Failure> {
         self.failure.outcome()
@@ -666,7 +663,7 @@ impl<S> Refusals<S> {
         Some((request, self.free.pop()?))
     }
 
-    /// Returns a slot after its refusal was sent.
+    /// Frees a slot after its refusal was sent.
     fn sent(&mut self, refusal: S) {
         self.free.push(refusal);
     }

@@ -678,7 +678,7 @@ fn signal_stops_a_service_that_waits_for_its_peers() {
     assert!(matches!(end, Ok(0) | Err(_)), "{end:?}");
 }
 
-/// A target that refuses connections is reported once, and given up after the control timeout.
+/// A target that refuses connections is reported once; the service gives up after the control timeout.
 #[test]
 fn refused_connection_is_retried_until_the_control_timeout() {
     let begin = Instant::now();

@@ -24,7 +24,7 @@ pub enum TlsError {
     /// A file without a certificate.
     #[error("{0}: expected at least one certificate, found none")]
     NoCertificate(String),
-    /// Key and certificate do not fit, or are of a kind that is not supported.
+    /// Key and certificate do not match, or are of an unsupported type.
     #[error("TLS: {0}")]
     Unusable(String),
     /// A setting without another one that it needs.
@@ -39,7 +39,7 @@ impl TlsError {
     }
 }
 
-/// Makes the configuration of a server from files in PEM: its certificate with those that it was signed with, its private key, and, for servers
+/// Makes the configuration of a server from files in PEM: its certificate with the intermediate certificates, its private key, and, for servers
 /// that only clients with a certificate may use, the authorities that sign these.
 ///
 /// # Errors

@@ -28,9 +28,9 @@ pub enum Error {
         "{path} is not a shared library (ELF file): expected the library of the package softdoca-shared"
     )]
     NoLibrary { path: PathBuf },
-    /// The library is for a machine without a directory in NVIDIA's layout.
+    /// The library is for an architecture that NVIDIA's layout has no directory for.
     #[error(
-        "{path} is for a machine without a directory in NVIDIA's layout: expected x86-64 or AArch64"
+        "NVIDIA's layout has no directory for the architecture of {path}: expected x86-64 or AArch64"
     )]
     Machine { path: PathBuf },
     /// The prefix contains another installation.
@@ -281,7 +281,8 @@ impl Directories {
         self.libraries
     }
 
-    /// Directory of the pkg-config files for one side. In NVIDIA's layout for a DPU, both are for the DPU.
+    /// Directory of the pkg-config files for one side. With [`Layout::Nvidia`], both directories hold the files of the
+    /// installed side.
     pub fn packages(self, side: Side) -> String {
         match side {
             Side::Host => format!("{}/pkgconfig", self.libraries),

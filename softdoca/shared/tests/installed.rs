@@ -668,7 +668,7 @@ const PACKAGES: [&str; 5] = [
     "role-sbc-generator",
 ];
 
-/// Lower bound of the number of library functions that a program imports; the smallest program imports 53.
+/// Lower bound on the number of library functions that a program imports; the smallest program imports 53.
 const FEWEST_FUNCTIONS: usize = 40;
 
 /// Builds the roles' programs; returns their directory.

@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 use libtest_mimic::{Arguments, Failed, Trial};
 use support::{Language, PROGRAMS, Sdk, compile, repository_source};
 
-/// Exit code of a program with a finding; the programs use 0 and 1.
+/// Exit code if valgrind reports an error (`--error-exitcode`); the programs themselves use 0 and 1.
 const FINDING: i32 = 99;
 
 /// Runs a pair of processes through a tool.
@@ -103,7 +103,7 @@ fn each_test_of(sdk: &Sdk, name: &str) -> Result<(), Failed> {
     let output = sdk
         .command_through(&memcheck(), &program, &format!("run-{name}"))
         .arg("--each")
-        // Programs run some 50 times slower under valgrind, one thread at a time: 3 s are not enough beside other jobs.
+        // Programs run some 50 times slower under valgrind, one thread at a time: 3 s are not enough on a machine with other load.
         .env("SOFTDOCA_AGENT_TIMEOUT_MS", "60000")
         .env("SOFTDOCA_COPY_TIMEOUT_MS", "60000")
         .output()?;

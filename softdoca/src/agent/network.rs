@@ -674,7 +674,7 @@ mod tests {
         assert_eq!(replies(&mut lane, 1), [Ok(0)]);
     }
 
-    /// Requests, and what a peer gets for them: none where the connection ends.
+    /// Generates requests, valid and invalid ones.
     fn requests() -> impl Strategy<Value = Vec<u8>> {
         let any = (1..8_u16, any::<[u8; 16]>(), any::<u64>(), 0..300_u64).prop_map(
             |(operation, key, addr, len)| {

@@ -478,7 +478,7 @@ mod tests {
         for wrong in [0, 3, 48] {
             assert_eq!(pool.set_alignment(wrong), Err(Error::InvalidValue));
         }
-        // Aligned to 64 bytes, the second one would end behind the map.
+        // Aligned to 64 bytes, the second one would end beyond the map.
         pool.set_alignment(64).unwrap();
         assert_eq!(pool.start(), Err(Error::Initialization));
         pool.set_alignment(4).unwrap();

@@ -666,7 +666,7 @@ pub(super) mod tests {
                 DOCA_SUCCESS
             );
         }
-        assert_eq!(buffer[capacity], 1, "nothing is written behind the buffer");
+        assert_eq!(buffer[capacity], 1, "nothing is written beyond the buffer");
         // Other tests cause messages of softdoca at the same time.
         let seen = BUFFERED.lock().unwrap();
         let (sdk, program): (Vec<_>, Vec<_>) =

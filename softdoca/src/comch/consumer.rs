@@ -313,7 +313,7 @@ fn check_immediate(body: &PostRecv, most: u32) -> Result<()> {
     }
     body.immediate_len.set(0);
     Err(Error::TooBig.because(format_args!(
-        "the consumer was set to {most} bytes of immediate data, {len} came"
+        "the consumer expects at most {most} bytes of immediate data, got {len}"
     )))
 }
 

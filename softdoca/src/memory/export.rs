@@ -25,11 +25,11 @@ use crate::runtime::Key;
 #[derive(Debug)]
 pub(super) struct Exported {
     descriptor: Arc<[u8]>,
-    /// Absent, as the guard, for an imported map. Dropped first: peers that have mapped the memory stop using it.
+    /// `None` for an imported map. Dropped first: peers that have mapped the memory stop using it.
     _validity: Option<Validity>,
-    /// Absent for an imported map, which the original exporter serves on this machine.
+    /// `None` for an imported map, which the original exporter serves on this machine.
     _guard: Option<ExportGuard>,
-    /// Absent for PCI, and if this process does not use the network.
+    /// `None` for PCIe, and if this process does not use the network.
     _network: Option<NetworkGuard>,
 }
 

@@ -5,7 +5,7 @@
 //! the timeout, a lost wake-up causes a delay, never a hang.
 //!
 //! A busy thread yields from time to time as well. A pipeline of processes is as fast as its slowest CPU only while all
-//! CPUs are busy: if a stage shares its CPU with the one before it, and continues as long as the one behind it delivers
+//! CPUs are busy: if a stage shares its CPU with the one before it, and continues as long as the one after it delivers
 //! something, the two run one after the other. Without CPU contention, a yield every so many events has no measurable
 //! cost.
 //!
@@ -39,7 +39,7 @@ const YIELDS: u32 = 400;
 const SHORT_SLEEPS: u32 = 20;
 const SHORTEST_SLEEP: Duration = Duration::from_micros(50);
 const LONGEST_SLEEP: Duration = Duration::from_millis(50);
-/// Engines that were not progressed within this many empty calls of the thread are not waited for.
+/// Number of empty calls of the thread after which it no longer waits for an engine that was not progressed.
 const STALE_CALLS: u32 = 64;
 /// A thread with more engines than this never blocks.
 const MOST_ENGINES: usize = 32;

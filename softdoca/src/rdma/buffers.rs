@@ -433,7 +433,7 @@ impl RemoteAccess {
     }
 }
 
-/// An atomic on a word of another machine's memory, by its RDMA device, with validated bufs.
+/// An atomic on a word of another machine's memory, through an RDMA device, with validated bufs.
 pub(super) struct RemoteChange {
     pub(super) offer: NetworkOffer,
     pub(super) key: RemoteKey,

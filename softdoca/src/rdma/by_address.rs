@@ -173,7 +173,7 @@ impl Rdma {
         Ok(())
     }
 
-    /// The connection was established or has failed.
+    /// Takes the handshake of a connection that was established or has failed.
     pub(super) fn take_handshake(&self, ctx: &Ctx, connection: &Connection) -> Option<Handshake> {
         let handshake = connection.handshake.take()?;
         if let Ok(pe) = ctx.pe() {
@@ -417,7 +417,7 @@ impl Rdma {
     /// [`Error::BadState`] before the start, [`Error::AlreadyExist`] if the port is in use, [`Error::NotSupported`]
     /// for dynamic connections.
     pub(crate) fn listen(&self, ctx: &Ctx, port: u16) -> Result<()> {
-        expect_running(ctx, "requests for connections are taken")?;
+        expect_running(ctx, "connection requests are accepted")?;
         self.config.expect_reliable()?;
         check_port(port)?;
         let name = socket_name(self.device.model(), port);
@@ -444,7 +444,7 @@ impl Rdma {
     /// # Errors
     /// [`Error::BadState`] before the start, [`Error::InvalidValue`] if the instance does not listen there.
     pub(crate) fn stop_listening(&self, ctx: &Ctx, port: u16) -> Result<()> {
-        expect_running(ctx, "a port is given up")?;
+        expect_running(ctx, "a port is closed")?;
         let reception = &mut self.state.borrow_mut().reception;
         let place = reception
             .ports

@@ -496,7 +496,7 @@ impl Rdma {
         }
     }
 
-    /// Ends a connection about which the program gets no further events.
+    /// Ends a connection without further events for the program.
     pub(super) fn forget(&self, ctx: &Ctx, connection: &Rc<Connection>) {
         self.close(ctx, connection, Ending::Orderly);
     }
@@ -573,7 +573,7 @@ pub(super) fn expect_running(ctx: &Ctx, what: &str) -> Result<()> {
     match ctx.state() {
         CtxState::Starting | CtxState::Running => Ok(()),
         state => Err(Error::BadState.because(format_args!(
-            "{what} while the context runs; its state is {state:?}"
+            "{what} only while the context is running; its state is {state:?}"
         ))),
     }
 }
@@ -713,7 +713,7 @@ impl ConnectionDetails {
     }
 }
 
-/// Decodes details and encodes them again.
+/// Decodes connection details and encodes them again.
 pub(crate) fn again(bytes: &[u8]) -> Result<Vec<u8>> {
     ConnectionDetails::decode(bytes).map(|details| details.encode())
 }

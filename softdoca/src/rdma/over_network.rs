@@ -29,7 +29,7 @@ const ENOUGH: usize = 48;
 #[derive(Default)]
 pub(super) struct Remote {
     lane: Option<Lane>,
-    /// Outstanding, in order: all over the lane, or all by the RDMA device.
+    /// Outstanding requests, in order: all over the lane, or all through the RDMA device.
     sent: VecDeque<Sent>,
     by_device: bool,
     /// The last one must complete before any other task starts: it is still at the head of the connection's queue.
@@ -40,7 +40,7 @@ pub(super) struct Remote {
 
 struct Sent {
     task: NonNull<Task>,
-    /// Bytes of its payload.
+    /// Size of its payload in bytes.
     len: usize,
 }
 
@@ -81,7 +81,8 @@ impl Parts {
         }
     }
 
-    /// The peer closes both directions; the one that carries its messages is decisive.
+    /// End of the connection, from that of the sending direction. A clean end counts only once the peer's messages have
+    /// ended, too.
     pub(super) fn end_of_sender(&mut self, receiver: Option<Peer>) -> Option<Peer> {
         match (receiver, &self.inbox) {
             (Some(Peer::Closed), Some(inbox)) if !inbox.has_ended() => None,
@@ -120,7 +121,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Connects a peer that has arrived, before another receive is posted to the `posted` ones.
+    /// Completes a pending connection of a peer, if there is one. Called before another receive is posted; `posted` is
+    /// the number of receives posted so far.
     pub(super) fn adopt_waiting(&self, posted: usize) {
         let mut parts = self.parts.borrow_mut();
         let parts = &mut *parts;

@@ -557,7 +557,7 @@ pub(super) fn receive(
     Ok(None)
 }
 
-/// The peer violates the protocol.
+/// Creates the error for a violation of the protocol by the peer.
 fn broken(what: std::fmt::Arguments<'_>) -> Error {
     Error::ConnectionAborted.because(format_args!("an RDMA peer broke the protocol: {what}"))
 }

@@ -253,7 +253,7 @@ pub(super) trait Inbox {
     /// State of the sender. Cheap: called whenever the engine is idle.
     fn peer(&mut self) -> Peer;
 
-    /// This thread is about to sleep: messages from now on must wake its engine.
+    /// Prepares for sleep: later messages must wake this thread's engine.
     fn arm(&mut self);
 
     /// Cancels [`arm`](Self::arm).
@@ -298,7 +298,7 @@ pub(super) trait Outbox {
     /// Becomes readable, or hangs up, when the receiver has died.
     fn liveness(&self) -> BorrowedFd<'_>;
 
-    /// This thread is about to sleep: receives and free space from now on must wake its engine.
+    /// Prepares for sleep: receives posted and space freed later must wake this thread's engine.
     fn arm(&mut self);
 
     /// Cancels [`arm`](Self::arm).
@@ -409,7 +409,7 @@ mod tests {
             .expect("the first right claim");
     }
 
-    /// The descriptors that a sender gets, in the hands of one that knows no manners.
+    /// Claims the descriptors that a sender receives, for a hostile peer.
     fn steal(inbox: &SharedInbox) -> (agent::AgentConnection, Vec<OwnedFd>) {
         let file = tempfile::tempfile().expect("a file");
         let claim = agent::request(&local(), inbox.key(), b"SDRDMA\0\x01", &[file.as_fd()]);

@@ -46,7 +46,7 @@ pub(crate) fn asked() -> Vec<String> {
 pub(crate) struct Word {
     name: &'static str,
     value: AtomicU64,
-    /// Some accesses are exchanges.
+    /// `true` if the word is also accessed by atomic exchanges.
     is_exchanged: bool,
 }
 

@@ -79,7 +79,7 @@ fn check(barriers: Barriers, scenario: impl Fn() + Send + Sync + 'static) {
 enum Kind {
     /// In its slot.
     Small,
-    /// In its slot, whose trailing zeros need not fit: a message of the storage protocol.
+    /// In its slot, without its trailing zeros: a message of the storage protocol.
     Line,
     /// In a unit of payload.
     Large,

@@ -98,7 +98,7 @@ impl RingConsumer {
     }
 }
 
-/// Small enough to be full after a few messages.
+/// Ring size: small enough to fill up after a few messages.
 const FEWEST_UNITS: u64 = 2;
 
 /// Words before the first slot.

@@ -17,7 +17,7 @@ pub fn run(test: &str, main: fn(), peers: &[(&str, fn())]) {
     run_with(test, |_| Vec::new(), main, peers);
 }
 
-/// As [`run`]. `environment` are further variables of all processes; it gets a directory for files.
+/// As [`run`]. `environment` returns additional environment variables of all processes; its argument is a directory for files.
 pub fn run_with(
     test: &str,
     environment: fn(&Path) -> Vec<(&'static str, String)>,

@@ -563,7 +563,7 @@ fn target() {
     volume.close().expect("a clean shutdown");
 }
 
-/// The service stays connected without answering.
+/// Test of a service that stays connected without answering.
 fn stopped() {
     let deployment = Deployment::new(Plan::default());
     let mut config = deployment.config();

@@ -285,7 +285,7 @@ impl Place<'_> {
             .take_while(|&other| other != variant);
         if before.any(are_alike) {
             return Err(Problem::WrongExtension(
-                "no constant of 8 bytes as its first field that tells it from the other longer forms",
+                "no constant of 8 bytes as its first field that distinguishes it from the other longer forms",
             ));
         }
         Ok(())

@@ -27,7 +27,7 @@ pub(super) struct Traffic {
     /// Version of the next write, and number of the next I/O.
     next_version: u64,
     next_io: u64,
-    under_way: HashMap<u64, UnderWay>,
+    in_flight: HashMap<u64, InFlight>,
     free: Vec<usize>,
     busy: Vec<Busy>,
     /// `true` while faults are being injected, so that I/Os may fail.
@@ -39,7 +39,7 @@ pub(super) struct Traffic {
     buffer: Vec<u8>,
 }
 
-struct UnderWay {
+struct InFlight {
     slot: usize,
     since: Instant,
     what: What,
@@ -68,7 +68,7 @@ impl Traffic {
             timeout: load.timeout,
             next_version: load.session << 32,
             next_io: 0,
-            under_way: HashMap::new(),
+            in_flight: HashMap::new(),
             free: (0..DEPTH).collect(),
             busy: vec![Busy::default(); blocks],
             excused: load.task == Task::Run,
@@ -88,11 +88,11 @@ impl Traffic {
                 is_idle = false;
             }
             let is_over = self.begin(link, &mut source)?;
-            if is_over && self.under_way.is_empty() {
+            if is_over && self.in_flight.is_empty() {
                 return Ok(self.account.hand_over()?);
             }
             turns += 1;
-            if is_idle && self.under_way.is_empty() {
+            if is_idle && self.in_flight.is_empty() {
                 std::thread::sleep(PAUSE);
             }
             if is_idle || turns % TURNS == 0 {
@@ -102,7 +102,7 @@ impl Traffic {
         }
     }
 
-    /// Blocks that could not be read so far.
+    /// Number of blocks that could not be read so far.
     pub(super) fn unreadable(&self) -> Vec<u64> {
         self.unreadable.iter().copied().collect()
     }
@@ -215,7 +215,7 @@ impl Traffic {
 
     fn add(&mut self, io: u64, slot: usize, what: What) {
         let since = Instant::now();
-        self.under_way.insert(io, UnderWay { slot, since, what });
+        self.in_flight.insert(io, InFlight { slot, since, what });
     }
 
     /// Handles one result, which must be that of an I/O in flight.
@@ -223,18 +223,18 @@ impl Traffic {
         let Some(answer) = parse(bytes) else {
             return self.broken(format!("a message that is no result: {bytes:02x?}"));
         };
-        let io = match self.under_way.contains_key(&answer.user_data) {
+        let io = match self.in_flight.contains_key(&answer.user_data) {
             true => answer.user_data,
             false => match self.unnamed() {
                 Some(io) => io,
                 None => {
                     return self.broken(format!(
-                        "a result for what is not under way, or a second one: {answer:?}"
+                        "a result without a request in flight, or a duplicate: {answer:?}"
                     ));
                 }
             },
         };
-        let Some(ended) = self.under_way.remove(&io) else {
+        let Some(ended) = self.in_flight.remove(&io) else {
             return Ok(());
         };
         self.free.push(ended.slot);
@@ -312,8 +312,8 @@ impl Traffic {
 
     /// Returns a message that was truncated, so that its result need not contain its user data.
     fn unnamed(&self) -> Option<u64> {
-        let cut = self.under_way.iter().filter(|(_, under_way)| {
-            matches!(&under_way.what, What::Improper { message } if !message.is_whole())
+        let cut = self.in_flight.iter().filter(|(_, in_flight)| {
+            matches!(&in_flight.what, What::Improper { message } if !message.is_whole())
         });
         cut.map(|(io, _)| *io).min()
     }
@@ -344,7 +344,7 @@ impl Traffic {
     }
 
     fn expect_progress(&self) -> Result<(), Violation> {
-        let oldest = self.under_way.values().min_by_key(|ended| ended.since);
+        let oldest = self.in_flight.values().min_by_key(|ended| ended.since);
         match oldest {
             Some(oldest) if oldest.since.elapsed() > self.timeout => Err(Violation::expected(
                 format!("a result within {:?}", self.timeout),
@@ -407,7 +407,7 @@ pub(super) struct Source<'a> {
 }
 
 enum Choice<'a> {
-    /// One I/O for each of these blocks.
+    /// One I/O for each block in `left`.
     These { kind: Kind, left: VecDeque<u64> },
     Random {
         rng: Rng,
@@ -666,7 +666,7 @@ mod tests {
         let failure = fixture.take(&wrong).expect_err(what).to_string();
         assert!(failure.contains(what), "{failure}");
         // The result does not identify its request: the others stay pending.
-        assert!(fixture.traffic.under_way.contains_key(&other.user_data));
+        assert!(fixture.traffic.in_flight.contains_key(&other.user_data));
         let messages = fixture.broken();
         assert!(
             messages.len() == 1 && messages[0].contains(what),
@@ -680,7 +680,7 @@ mod tests {
             refuses(
                 kind,
                 |first| first.answer(0).to_bytes().to_vec(),
-                "or a second one",
+                "or a duplicate",
             );
         }
     }
@@ -692,7 +692,7 @@ mod tests {
                 let user_data = first.user_data + (77 << 24);
                 Repr { user_data, ..first }.answer(0).to_bytes().to_vec()
             };
-            refuses(kind, intruder, "a result for what is not under way");
+            refuses(kind, intruder, "a result without a request in flight");
         }
     }
 
@@ -734,6 +734,6 @@ mod tests {
         .answer(6)
         .to_bytes();
         fixture.take(&refusal).expect("it is that of what was cut");
-        assert!(fixture.take(&refusal).is_err(), "nothing else is under way");
+        assert!(fixture.take(&refusal).is_err(), "nothing else is in flight");
     }
 }

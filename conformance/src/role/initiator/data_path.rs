@@ -45,7 +45,7 @@ impl Io {
         })
     }
 
-    /// Bytes of the result of this request, with the number of another transaction.
+    /// Encodes the result of this request, with the number of another transaction.
     pub(super) fn result_of(&self, transaction: u32) -> [u8; SIZE] {
         let mut values = self.request.answer(0);
         let mut correlation_id = self.correlation_id;
@@ -323,7 +323,7 @@ impl DataPath {
     ///
     /// # Errors
     ///
-    /// They do not stop.
+    /// The contexts do not stop.
     pub(super) fn close_channels(&mut self) -> Result<(), Violation> {
         self.channels.drain(..).try_for_each(IoChannel::stop)
     }

@@ -376,7 +376,7 @@ pub(super) const CONTROL_FAULT_CHECKS: &[Check] = &[
     },
     Check {
         name: "payload-too-long",
-        meaning: "query_storage_response with a byte behind its payload makes the initiator fail (the reference does not check)",
+        meaning: "query_storage_response with a byte after its payload makes the initiator fail (the reference does not check)",
         play: |fixture| {
             answer_bytes(fixture, |request| {
                 frame(2, request, &[&query_payload()[..], &[0]].concat())

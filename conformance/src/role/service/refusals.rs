@@ -304,7 +304,7 @@ fn garbage(message: &Message) -> Vec<(&'static str, Vec<u8>)> {
         ("a length of 4 GiB", with(0, u32::MAX)),
         ("an unknown type", with(4, 13)),
         ("a type of 0xffffffff", with(4, u32::MAX)),
-        ("bytes behind the payload", trailing),
+        ("bytes after the payload", trailing),
         ("a frame that ends a byte early", truncated),
     ]
 }

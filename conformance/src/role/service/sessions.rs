@@ -452,20 +452,20 @@ pub(super) fn fault_checks() -> Vec<Check> {
 
 const CLOSES: [Check; 6] = at_each_point!(
     "target-closes-on",
-    "a target that closes its connection instead of answering ends the service with an exit status other than 0; the reference goes on",
+    "a target that closes its connection instead of answering ends the service with an exit status other than 0; the reference continues",
     closes
 );
 
 const RESETS: [Check; 6] = at_each_point!(
     "target-resets-on",
-    "a target that resets its connection instead of answering ends the service with an exit status other than 0; the reference goes on",
+    "a target that resets its connection instead of answering ends the service with an exit status other than 0; the reference continues",
     resets
 );
 
 const DEPARTURE_CHECKS: [Check; 3] = [
     Check {
         name: "target-leaves-between-steps",
-        meaning: "a target that leaves while the service waits for the initiator ends the service; the reference goes on",
+        meaning: "a target that leaves while the service waits for the initiator ends the service; the reference continues",
         play: target_leaves,
     },
     Check {

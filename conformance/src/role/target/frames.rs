@@ -42,7 +42,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "frame-length-too-small",
-        meaning: "A length that the header does not fit into is refused, or ends the target (the reference reads on behind it)",
+        meaning: "A length that the header does not fit into is refused, or ends the target (the reference reads beyond it)",
         play: |fixture| {
             broken(
                 fixture,
@@ -65,17 +65,17 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "frame-payload-cut-off",
-        meaning: "A request whose payload ends within a field is refused, or ends the target (the reference reads on behind it)",
+        meaning: "A request whose payload ends within a field is refused, or ends the target (the reference reads beyond it)",
         play: payload_cut_off,
     },
     Check {
         name: "frame-blob-beyond-frame",
-        meaning: "A blob that is longer than its frame is refused, or ends the target (the reference reads on behind it)",
+        meaning: "A blob that is longer than its frame is refused, or ends the target (the reference reads beyond it)",
         play: blob_beyond_frame,
     },
     Check {
         name: "frame-trailing-bytes",
-        meaning: "Bytes behind the last field are refused, end the target, or are passed over: they are never the next frame",
+        meaning: "Bytes after the last field are refused, end the target, or are ignored: they are never the next frame",
         play: trailing_bytes,
     },
     Check {
@@ -427,7 +427,7 @@ pub(super) const REFUSAL_CHECKS: &[Check] = &[
     },
     Check {
         name: "context-next",
-        meaning: "A connection of the context behind the last is refused, or ends the target (the reference uses memory that is no worker)",
+        meaning: "A connection of the context after the last one is refused, or ends the target (the reference uses memory that is no worker)",
         play: |fixture| refused_connection(fixture, |details| details.context_index = 1),
     },
     Check {

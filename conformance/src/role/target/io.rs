@@ -547,7 +547,7 @@ pub(super) const CONTENT_CHECKS: &[Check] = &[
     },
     Check {
         name: "content-sbc-too-long",
-        meaning: "Bytes behind the last block of a .sbc file are not served",
+        meaning: "Bytes after the last block of a .sbc file are not served",
         play: |fixture| {
             let content = pattern(9 * 512, 6);
             begins_with(

@@ -89,9 +89,9 @@ pub(super) const CHECKS: &[Check] = &[
         play: second_client,
     },
     Check {
-        name: "stop-with-io-under-way",
-        meaning: "A stop right behind the last requests is answered, and so is the shutdown",
-        play: stop_with_io_under_way,
+        name: "stop-with-io-in-flight",
+        meaning: "A stop immediately after the last requests is answered, and so is the shutdown",
+        play: stop_with_io_in_flight,
     },
     Check {
         name: "ids",
@@ -211,7 +211,7 @@ fn second_client(fixture: &Fixture<'_>) -> Result<(), Violation> {
     service.finish(&mut running)
 }
 
-fn stop_with_io_under_way(fixture: &Fixture<'_>) -> Result<(), Violation> {
+fn stop_with_io_in_flight(fixture: &Fixture<'_>) -> Result<(), Violation> {
     // Each I/O is the whole storage, so that the stop request arrives before they have completed.
     const STORAGE: usize = 128 * 4096;
     let plan = Plan {
@@ -371,7 +371,7 @@ pub(super) const DEPARTURE_CHECKS: &[Check] = &[
         play: within_frame,
     },
     Check {
-        name: "died-with-io-under-way",
+        name: "died-with-io-in-flight",
         meaning: "When the service dies with requests in flight, the target ends by itself, without success (the reference does not notice, and waits forever)",
         play: died,
     },
@@ -381,8 +381,8 @@ pub(super) const DEPARTURE_CHECKS: &[Check] = &[
         play: rdma_lost,
     },
     Check {
-        name: "closed-behind-shutdown",
-        meaning: "A service may close its side right behind the shutdown request: it is answered, and the target ends with success",
+        name: "closed-after-shutdown",
+        meaning: "A service may close its side immediately after the shutdown request: it is answered, and the target ends with success",
         play: behind_shutdown,
     },
     Check {
@@ -425,20 +425,20 @@ fn within_frame(fixture: &Fixture<'_>) -> Result<(), Violation> {
 
 fn died(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let (mut running, mut service) = Service::at(fixture, &[], Plan::SMALL, Step::Stop)?;
-    with_io_under_way(&mut service)?;
+    with_io_in_flight(&mut service)?;
     drop(service);
     running.expect_failure(fixture.timeout())
 }
 
-/// Sends requests whose results are not received.
-fn with_io_under_way(service: &mut Service) -> Result<(), Violation> {
+/// Leaves I/Os in flight: sends requests without receiving their results.
+fn with_io_in_flight(service: &mut Service) -> Result<(), Violation> {
     (0..Plan::SMALL.depth as u64)
         .try_for_each(|at| service.workers[0].send(&write(0, at * 4096, 4096).to_bytes()))
 }
 
 fn rdma_lost(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let (mut running, mut service) = Service::at(fixture, &[], Plan::SMALL, Step::Stop)?;
-    with_io_under_way(&mut service)?;
+    with_io_in_flight(&mut service)?;
     service.workers.clear();
     // Time for the target to detect it, which it need not do.
     std::thread::sleep(NOTICE);

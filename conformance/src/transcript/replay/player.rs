@@ -32,7 +32,7 @@ pub(super) trait Part {
     ///
     /// # Errors
     ///
-    /// They cannot be used.
+    /// The contents cannot be used.
     fn receive(
         &mut self,
         recorded: &Message,
@@ -625,7 +625,7 @@ impl Worker {
                 }
                 Some(_) => {}
                 None if Instant::now() >= deadline => {
-                    return Err(format!("nothing came within {timeout:?}"));
+                    return Err(format!("nothing was received within {timeout:?}"));
                 }
                 None => {}
             }

@@ -248,7 +248,7 @@ macro_rules! doca_aes_gcm_functions {
                 num_tasks: u32
             ) -> doca_error_t;
 
-            /// Allocates a task that encrypts what is behind the first `aad_size` bytes of the source, and appends these bytes, the ciphertext and the tag to the destination.
+            /// Allocates a task that encrypts the bytes after the first `aad_size` bytes of the source, and appends these bytes, the ciphertext and the tag to the destination.
             fn doca_aes_gcm_task_encrypt_alloc_init(
                 aes_gcm: *mut doca_aes_gcm,
                 src_buff: *const doca_buf,

@@ -340,7 +340,7 @@ macro_rules! doca_rdma_functions {
                 task: *const doca_rdma_task_receive
             ) -> doca_rdma_opcode;
 
-            /// Number of received bytes.
+            /// Number of bytes received.
             fn doca_rdma_task_receive_get_result_len(
                 task: *const doca_rdma_task_receive
             ) -> u32;
@@ -528,7 +528,7 @@ macro_rules! doca_rdma_functions {
                 task: *const doca_rdma_task_read
             ) -> *mut doca_buf;
 
-            /// Number of read bytes.
+            /// Number of bytes read.
             fn doca_rdma_task_read_get_result_len(task: *const doca_rdma_task_read) -> u32;
 
             /// The task's connection.

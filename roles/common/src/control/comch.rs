@@ -455,10 +455,10 @@ impl ComchClientChannel {
 
     fn absent(&mut self, reason: impl std::fmt::Display) {
         if std::mem::replace(&mut self.is_announced, true) {
-            tracing::debug!("the {} is not there, trying again: {reason}", self.peer);
+            tracing::debug!("the {} is not available, trying again: {reason}", self.peer);
         } else {
             tracing::warn!(
-                "the {} is not there, trying again for {:?}: {reason}",
+                "the {} is not available, trying again for {:?}: {reason}",
                 self.peer,
                 self.timeout
             );

@@ -283,7 +283,7 @@ impl Superblocks {
         Some(message)
     }
 
-    /// Returns `true` if the target has confirmed this superblock, or none is wanted.
+    /// Returns `true` if the target has confirmed `wanted`, or if that is `None`.
     pub(in crate::service) fn is_persisted(
         &self,
         target: usize,
@@ -297,7 +297,7 @@ impl Superblocks {
     ///
     /// # Errors
     ///
-    /// It has not persisted the requested superblock.
+    /// The target has not persisted the requested superblock.
     pub(in crate::service) fn answer(
         &mut self,
         now: Instant,

@@ -1,7 +1,7 @@
-//! Reports completions to the engine, and carries out its actions.
+//! Reports completions to the engine, and executes its actions.
 //!
-//! Completions come to the handlers below, inside of calls of `progress`: seven for each read of a block. Contexts are not started or stopped
-//! there, but by the loop between these calls.
+//! Completions are handled by the handlers below during calls of `progress`: seven for each read of a block. Contexts are not started or
+//! stopped there, but by the loop between these calls.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -33,10 +33,10 @@ use crate::{Target, Targets};
 /// Calls of `progress` per poll iteration while there are completions: the cost of an iteration is shared.
 const CALLS_PER_ITERATION: u32 = 8;
 
-/// Time that chunk stores in flight have to complete when a session has ended. It is within the time that the main thread gives a worker.
+/// Time limit for chunk stores in flight at the end of a session. Shorter than the main thread's time limit for a worker.
 const COMPLETION_OF_STORES: Duration = Duration::from_secs(3);
 
-/// A worker without its contexts: gets completions, and submits slots. Fields are in the order in which they must be dropped.
+/// A worker without its contexts: handles completions and submits slots. Fields are in the order in which they must be dropped.
 pub(super) struct Driver<L: IoLayout> {
     /// Layouts of the messages of the initiator and of the targets.
     pub(super) layouts: Layouts<L>,
@@ -46,22 +46,22 @@ pub(super) struct Driver<L: IoLayout> {
     pub(super) deferred: VecDeque<SlotTask>,
     pub(super) private: PrivateMemory,
     pub(super) engine: StripeEngine,
-    /// Detached targets whose contexts are to be stopped.
+    /// Detached targets whose contexts have to be stopped.
     pub(super) leaving: Targets,
     pub(super) encoder: Encoder,
-    /// Private copies of device memory: content to compress, a stored block to judge, and a recovered chunk of it.
+    /// Private copies of device memory: content to compress, a stored block to verify, and a recovered chunk of it.
     pub(super) content: Vec<u8>,
     pub(super) stored: Vec<u8>,
     pub(super) recovered: Vec<u8>,
-    /// The slot whose block is in `stored`, and how many bytes of LZ4 data it has.
+    /// Slot of the block in `stored`, and size of its LZ4 data in bytes.
     pub(super) judged: Option<(u32, usize)>,
     pub(super) clock: Clock,
-    /// Why the worker cannot go on.
+    /// First failure of the worker, which ends its session.
     pub(super) failure: FirstFailure,
-    /// Failures of messages are the worker's as long as it is set.
+    /// While set, failures of messages are failures of the worker.
     pub(super) run: RunFlag,
-    /// `true` after the end of the session, while stores in flight complete: only messages to and from targets count, and no other action is
-    /// carried out.
+    /// `true` after the end of the session, while stores in flight complete: only messages to and from targets are handled, and no other
+    /// actions are executed.
     pub(super) is_ending: bool,
     pub(super) setup: Setup,
 }
@@ -191,7 +191,7 @@ impl<L: IoLayout> GgaDataPath<L> {
             let others = self.pe.progress(&mut self.driver);
             self.driver.failure.outcome()?;
             if self.let_go() {
-                // The completions of the stopped contexts come next.
+                // The completions of the stopped contexts follow.
                 continue;
             }
             if others {
@@ -206,7 +206,7 @@ impl<L: IoLayout> GgaDataPath<L> {
         Ok(())
     }
 
-    /// An event that is no completion.
+    /// Handles an event other than a completion.
     #[cold]
     fn other_event(&mut self, run: &RunFlag) -> Result<(), Failure> {
         let Some(PeEvent::State { context, next, .. }) = self.pe.poll() else {
@@ -239,7 +239,7 @@ impl<L: IoLayout> GgaDataPath<L> {
         }
     }
 
-    /// The target that a context is connected to.
+    /// Target that a context is connected to.
     fn target_of(&self, context: ContextId) -> Option<Target> {
         let of_context = |endpoints: &TargetEndpoints| {
             [endpoints.control.rdma().id(), endpoints.data.rdma().id()].contains(&context)
@@ -251,8 +251,8 @@ impl<L: IoLayout> GgaDataPath<L> {
         })
     }
 
-    /// Lets chunk stores in flight complete, whatever has ended the session. A stripe of which one target has the new chunk and another the
-    /// old one has neither content if the third target is offline: its block would be lost, although an earlier write of it was acknowledged.
+    /// Waits for chunk stores in flight, regardless of the reason for the session's end. If one target has the new chunk of a stripe and
+    /// another the old one while the third target is offline, the block is lost, although an earlier write of it was acknowledged.
     #[cold]
     pub(super) fn complete_stores(&mut self) {
         if !self.driver.engine.is_storing() {
@@ -275,7 +275,7 @@ impl<L: IoLayout> GgaDataPath<L> {
 
     /// A poll iteration of [`complete_stores`](Self::complete_stores).
     fn progress_stores(&mut self) -> Result<(), Failure> {
-        // Requests for chunks to store that are still to be sent.
+        // Send the deferred store requests.
         self.driver.carry_out_actions()?;
         self.progress(|path| {
             if let Some(PeEvent::State {
@@ -306,14 +306,14 @@ impl<L: IoLayout> GgaDataPath<L> {
             if let Some(endpoints) = self.targets[target.number()].take() {
                 let ids = [endpoints.control.rdma().id(), endpoints.data.rdma().id()];
                 self.retired.extend(ids);
-                // Slots in flight go to their handlers in the next call of progress.
+                // Slots in flight are passed to their handlers in the next call of `progress`.
                 drop(endpoints);
             }
         }
         true
     }
 
-    /// Starts a new context when the old one has failed and drained, and copies again what that did not.
+    /// Starts a new DMA context once the failed one has drained, and repeats the copies that it did not complete.
     #[cold]
     fn restart_fetcher(&mut self) -> Result<(), Failure> {
         let driver = &mut self.driver;
@@ -339,7 +339,7 @@ impl<L: IoLayout> Driver<L> {
         self.engine.handle(event, self.clock.now);
     }
 
-    /// Reports a step, unless the session has ended, and carries out what the engine decides.
+    /// Reports an event, unless the session has ended, and executes the engine's actions.
     #[inline(always)]
     fn report(&mut self, event: Event) {
         if !self.is_ending {
@@ -348,7 +348,7 @@ impl<L: IoLayout> Driver<L> {
         }
     }
 
-    /// Ends the handling of a completion: carries out what the engine has decided.
+    /// Ends the handling of a completion: executes the engine's actions.
     #[inline(always)]
     fn follow(&mut self) {
         if let Err(failure) = self.carry_out_actions() {
@@ -356,7 +356,7 @@ impl<L: IoLayout> Driver<L> {
         }
     }
 
-    /// Ends a poll iteration. `is_idle`: every completion that there was has been reported.
+    /// Ends a poll iteration. `is_idle`: all available completions have been reported.
     #[inline]
     fn tick(&mut self, is_idle: bool) -> Result<(), Failure> {
         self.clock.poll_iteration(is_idle);
@@ -458,7 +458,7 @@ impl<L: IoLayout> Driver<L> {
         let stripe = placement.stripe(target, offset, geometry.half_block_size());
         self.handle(Event::ChunkDone {
             slot: L::CorrelationId::transaction(&bytes),
-            // An offset at which no chunk is belongs to no request.
+            // An offset without a chunk belongs to no request.
             stripe: stripe.unwrap_or(u64::MAX),
             target,
             status: Status(message.result()),
@@ -522,7 +522,7 @@ impl<L: IoLayout> Driver<L> {
             ErrorCode::INVALID_VALUE | ErrorCode::TOO_BIG | ErrorCode::IO_FAILED => {
                 Decompression::Corrupt
             }
-            // An error of the initiator's memory, or of the device.
+            // An error of the device, or of access to the initiator's memory.
             _ => Decompression::Failed(status_of(code)),
         };
         self.report(Event::Decompressed { slot, outcome });
@@ -530,7 +530,7 @@ impl<L: IoLayout> Driver<L> {
 
     // Actions.
 
-    // Once per program: it is called at the end of each handler.
+    // Not inlined: every handler ends with a call of it.
     #[inline(never)]
     pub(super) fn carry_out_actions(&mut self) -> Result<(), Failure> {
         while let Some(action) = self.engine.poll_action() {
@@ -542,8 +542,8 @@ impl<L: IoLayout> Driver<L> {
         Ok(())
     }
 
-    // Inlined, so that the fields of an action are read from where the engine wrote them one by one. A copy of the whole is read in
-    // larger pieces than it was written in, and such a load waits until the stores before it are done.
+    // Inlined, so that the fields of an action are read individually, as the engine wrote them. Copying the whole action would use wider
+    // loads than the preceding stores, which defeats store-to-load forwarding.
     #[inline(always)]
     pub(super) fn execute_action(&mut self, action: Action) -> Result<(), Failure> {
         match action {
@@ -652,7 +652,7 @@ impl<L: IoLayout> Driver<L> {
         submitted.map_err(|code| Failure::new(code, "a receive cannot be submitted"))
     }
 
-    /// The place of a slot in the stripe memory.
+    /// Stripe buffer of a slot.
     #[inline]
     pub(super) fn buffer(&self, slot: u32) -> StripeBuffer {
         let first = u64::from(self.setup.worker.index) * self.engine.slots() as u64;
@@ -663,7 +663,7 @@ impl<L: IoLayout> Driver<L> {
         )
     }
 
-    /// Asks targets to read or write their chunks of a stripe.
+    /// Sends targets requests to read or write their chunks of a stripe.
     #[inline]
     fn ask_targets(
         &mut self,
@@ -719,7 +719,7 @@ impl<L: IoLayout> Driver<L> {
         }
     }
 
-    /// Copies the chunk that was recovered last to where its target reads it.
+    /// Copies the last recovered chunk to its position in the stripe buffer, where its target reads it.
     #[cold]
     fn place_recovered(&mut self, slot: u32, targets: Targets) -> Result<(), Failure> {
         let index = slot as usize;
@@ -756,7 +756,7 @@ impl<L: IoLayout> Driver<L> {
         }
     }
 
-    /// Makes the stored block of the content, and puts it where the targets read it.
+    /// Encodes the content as a stored block in the stripe buffer, where the targets read it.
     fn encode(&mut self, slot: u32, stripe: u64) -> Result<(), Failure> {
         self.private.read(slot as usize, &mut self.content)?;
         self.encode_content(slot, stripe)
@@ -834,7 +834,7 @@ impl<L: IoLayout> Driver<L> {
             Some(recovered) => {
                 self.judged = None;
                 let buffer = self.buffer(slot);
-                // The place of the recovered chunk in the buffer holds what was there before, and is in no cache.
+                // The stripe buffer has stale data in place of the recovered chunk, and is not in a cache.
                 let (data_1, data_2) = self.stored.split_at_mut(self.recovered.len());
                 let (into, read, other) = match recovered {
                     Target::Data1 => (data_1, data_2, Target::Data2),
@@ -848,7 +848,7 @@ impl<L: IoLayout> Driver<L> {
         Ok(self.judge(slot, stripe))
     }
 
-    /// Judges the block in `stored`.
+    /// Verifies the block in `stored`.
     #[inline]
     fn judge(&mut self, slot: u32, stripe: u64) -> Quality {
         let place = self.place(stripe);
@@ -861,8 +861,8 @@ impl<L: IoLayout> Driver<L> {
         }
     }
 
-    /// As [`judge`](Self::judge), and a block without checksum has to decompress. Where unwritten stripes read as zeros, one of zeros counts
-    /// as unwritten.
+    /// As [`judge`](Self::judge), but a block without checksum also has to decompress. If unwritten stripes read as zeros, a block whose
+    /// content is zero counts as unwritten.
     fn judge_closely(&mut self, slot: u32, stripe: u64) -> Quality {
         let geometry = self.setup.volume.geometry;
         match self.judge(slot, stripe) {
@@ -904,7 +904,7 @@ impl<L: IoLayout> Driver<L> {
         })
     }
 
-    /// The block that was judged last, of this slot.
+    /// The last verified block, which is that of this slot.
     #[inline]
     fn judged(&self, slot: u32) -> Result<usize, Failure> {
         match self.judged {
@@ -931,7 +931,7 @@ impl<L: IoLayout> Driver<L> {
     #[inline]
     fn decompress(&mut self, slot: u32, block: u8) -> Result<(), Failure> {
         let index = slot as usize;
-        // The verified copy is used, whatever the targets write to the stripe buffer.
+        // The verified private copy is used, because the targets may still write to the stripe buffer.
         let length = self.judged(slot)?;
         let data = &self.stored[Header::SIZE..][..length];
         self.private.write(index, data)?;
@@ -958,7 +958,7 @@ impl<L: IoLayout> Driver<L> {
         Ok(())
     }
 
-    /// Writes zeros to the initiator's block, as any other content: by decompression.
+    /// Writes zeros to the initiator's block, by decompression like any other content.
     #[cold]
     fn decompress_zeros(&mut self, slot: u32, stripe: u64, block: u8) -> Result<(), Failure> {
         self.content.fill(0);
@@ -971,7 +971,7 @@ impl<L: IoLayout> Driver<L> {
         self.decompress(slot, block)
     }
 
-    /// Lets the slots of a target go, and has its contexts stopped.
+    /// Drops the slots of a target, and marks its contexts to be stopped.
     #[cold]
     fn detach(&mut self, target: Target) {
         self.deferred.retain(|task| task.target() != Some(target));
@@ -1004,7 +1004,7 @@ impl<L: IoLayout> Driver<L> {
         Err(code)
     }
 
-    /// Puts back a slot that was not submitted. Returns its number.
+    /// Returns a slot that was not submitted to its table. Returns its number.
     #[cold]
     fn put_back(&mut self, task: SlotTask) -> u32 {
         match task {
@@ -1013,7 +1013,7 @@ impl<L: IoLayout> Driver<L> {
         }
     }
 
-    /// Submits what had to wait.
+    /// Submits the deferred slots.
     #[inline]
     fn retry_deferred(&mut self) -> Result<(), Failure> {
         if self.deferred.is_empty() {
@@ -1067,7 +1067,7 @@ impl<L: IoLayout> Driver<L> {
     }
 }
 
-/// Returns `true` if an action is carried out after the end of a session.
+/// Returns `true` if an action is executed even after the end of a session.
 #[cold]
 fn is_of_stores(action: &Action) -> bool {
     matches!(
@@ -1076,11 +1076,11 @@ fn is_of_stores(action: &Action) -> bool {
     )
 }
 
-/// Copies a received message, because the peer may change it after validation. Bytes that did not come are zeros. Returns its length.
+/// Copies a received message, because the peer may change it after validation. The bytes after it are zeros. Returns its length.
 #[inline(always)]
 fn read<U>(slot: &doca::Slot<U>, into: &mut [u8; io_message::SIZE]) -> usize {
     let length = slot.data_len();
-    // Each buffer has that many bytes.
+    // Each buffer has at least that many bytes.
     let _ = slot.read(into);
     if length < io_message::SIZE {
         clear(&mut into[length..]);
@@ -1093,7 +1093,7 @@ fn clear(bytes: &mut [u8]) {
     bytes.fill(0);
 }
 
-/// Makes a message the data of a slot, which has another one of the same length, or a shorter one.
+/// Replaces the data of a slot by a message that is at least as long.
 #[inline(always)]
 fn write<U>(slot: &mut doca::Slot<U>, message: &[u8; io_message::SIZE]) -> Result<(), ErrorCode> {
     if slot.data_len() == message.len() && slot.write(message) {

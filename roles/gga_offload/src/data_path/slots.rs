@@ -1,8 +1,8 @@
 //! The slots of one worker, allocated before the first request: buffers with the tasks that use them.
 //!
-//! While one is idle, it is in a table ([`IdleSlots`], [`Fetcher`]), by its number: that of the engine's slot, or of the receive. It is
-//! taken out to be submitted, and its completion handler puts it back. The slots of a context that is replaced go with it, and the new
-//! context has new ones.
+//! An idle slot is in a table ([`IdleSlots`], [`Fetcher`]), indexed by the number of the engine's slot or of the receive. It is removed to
+//! be submitted, and its completion handler puts it back. The slots of a replaced context are dropped with it, and the new context has
+//! new ones.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,15 +19,15 @@ use wire::io_message;
 
 use crate::Target;
 
-/// A request of the initiator and its answer. Its state is the engine's slot that the answer is of.
+/// A request of the initiator and its answer. The state is the number of the engine's slot that the answer belongs to.
 pub(super) type MessageSlot = Slot<u32>;
-/// A request to a target, or a result of it.
+/// A request to a target, or a target's result.
 pub(super) type TargetSlot = Slot<Target>;
-/// The copy of a block from the initiator's memory. Its state is the block's offset there.
+/// A copy of a block from the initiator's memory. The state is the block's offset there.
 pub(super) type FetchSlot = Slot<u64, TwoBuffers>;
-/// A calculation of parity, or a decompression.
+/// A parity computation, or a decompression.
 pub(super) type StepSlot = Slot<(), TwoBuffers>;
-/// A recovery of a target's chunk from the two others.
+/// A recovery of a target's chunk from the other two chunks.
 pub(super) type RecoverySlot = Slot<Target, TwoBuffers>;
 
 /// Number of a message slot's task that receives a request.
@@ -37,13 +37,13 @@ pub(super) const ANSWER: usize = 1;
 /// Number of the task of all other slots.
 pub(super) const TASK: usize = 0;
 
-/// Places in a worker's memory for messages: of the initiator's requests with their answers, and, for each target, of the requests to
-/// it and of its results.
+/// Layout of a worker's message memory: buffers for the initiator's requests and their answers, and for each target's requests and
+/// results.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MessagePlaces {
-    /// Requests of the initiator at once.
+    /// Maximum number of requests of the initiator in flight.
     pub(super) requests: usize,
-    /// Slots of the engine.
+    /// Number of slots of the engine.
     pub(super) slots: usize,
 }
 
@@ -52,8 +52,8 @@ impl MessagePlaces {
         self.requests + self.slots * 2 * Target::ALL.len()
     }
 
-    /// Number of buffers: those of messages, and two of each slot that copies, decompresses or calculates parity, and three of each of
-    /// the two that recover.
+    /// Number of buffers: one per message, two per slot for copies, decompressions or parity, and three per slot for each of the two
+    /// recoveries.
     pub(super) fn bufs(self) -> usize {
         self.messages() + self.slots * (3 * 2 + 2 * 3)
     }
@@ -62,7 +62,7 @@ impl MessagePlaces {
         (Messages::offset(first), io_message::SIZE as u32, count)
     }
 
-    /// Offset, length and number of the buffers of requests.
+    /// Offset, size and number of the buffers for the initiator's requests.
     pub(super) fn of_requests(self) -> (usize, u32, usize) {
         Self::place(0, self.requests)
     }
@@ -80,15 +80,15 @@ impl MessagePlaces {
     }
 }
 
-/// An idle slot, or none while it is elsewhere.
+/// An idle slot; `None` while it is in use.
 type Place<S> = Option<S>;
 
-/// The idle slots of a worker, except for those that fetch content.
+/// The idle slots of a worker, except for those for copies of content.
 #[derive(Default)]
 pub(super) struct IdleSlots {
-    /// Requests that were received and are not being answered.
+    /// Received requests that are not being answered.
     pub(super) messages: Vec<Place<MessageSlot>>,
-    /// Requests to the targets. Empty for a target that is detached.
+    /// Requests to the targets. Empty for a detached target.
     pub(super) sends: [Vec<Place<TargetSlot>>; 3],
     pub(super) parities: Vec<Place<StepSlot>>,
     /// Recoveries of the chunks of data_1 and data_2.
@@ -97,7 +97,7 @@ pub(super) struct IdleSlots {
 }
 
 impl IdleSlots {
-    /// Puts an idle slot into its place; drops it if it has none, as the slots of a detached target, and receives of results. Returns its
+    /// Puts an idle slot into its table; drops slots of a detached target, and receives of results, which have no table. Returns its
     /// number.
     #[cold]
     pub(super) fn put(&mut self, task: SlotTask) -> u32 {
@@ -121,7 +121,7 @@ impl IdleSlots {
     }
 }
 
-/// Takes a slot out of its place.
+/// Removes a slot from its table.
 #[inline(always)]
 pub(super) fn take<U, B: doca::Buffers>(
     places: &mut [Place<Slot<U, B>>],
@@ -131,7 +131,7 @@ pub(super) fn take<U, B: doca::Buffers>(
     place.and_then(Option::take).ok_or(ErrorCode::NOT_CONNECTED)
 }
 
-/// Puts an idle slot into its place; drops it if it has none any more.
+/// Puts an idle slot into its table; drops it if it has no entry any more.
 #[inline(always)]
 pub(super) fn put_back<U, B: doca::Buffers>(
     places: &mut [Place<Slot<U, B>>],
@@ -148,7 +148,7 @@ pub(super) fn idle<U: 'static, B: doca::Buffers>(slots: Slots<U, B>) -> Vec<Plac
     slots.into_iter().map(Some).collect()
 }
 
-/// A slot and the task of it that is to be submitted.
+/// A slot and its task to be submitted.
 pub(super) enum SlotTask {
     /// Receive of a request from the initiator.
     ReceiveRequest(MessageSlot),
@@ -171,7 +171,7 @@ impl SlotTask {
     /// # Errors
     ///
     /// The slot, with the code of the submission.
-    // Called with a known variant, of which this leaves a call of `doca_task_submit`.
+    // The variant is known at each call site, so that only a call of `doca_task_submit` remains.
     #[inline(always)]
     pub(super) fn submit(self) -> Result<(), (Self, ErrorCode)> {
         #[inline(always)]
@@ -193,7 +193,7 @@ impl SlotTask {
         }
     }
 
-    /// The target that the task exchanges a message with.
+    /// Target that the task exchanges a message with.
     pub(super) fn target(&self) -> Option<Target> {
         match self {
             Self::Send(slot) | Self::ReceiveResult(slot) => Some(*slot.state()),
@@ -206,7 +206,7 @@ impl SlotTask {
 //
 // A DMA context stops when one of its tasks fails, and the others are flushed. They are repeated on a new context.
 
-/// Where content is copied from and to.
+/// Source and destination of copies of content.
 pub(super) struct FetchMemory<'a> {
     pub(super) inventory: &'a BufInventory,
     pub(super) initiator: &'a Mmap,
@@ -222,14 +222,14 @@ pub(super) struct Fetcher {
     count: u32,
     /// `true` if a task failed, and the context with it.
     broken: bool,
-    /// Slots of the engine whose tasks were flushed or could not be submitted, and their source offsets.
+    /// Numbers and source offsets of the slots whose tasks were flushed or could not be submitted.
     repeat: Vec<(u32, u64)>,
-    /// The context before this one: the last changes of its state are delivered late.
+    /// The previous context: its last state changes are delivered later.
     replaced: Option<ContextId>,
 }
 
 impl Fetcher {
-    /// Starts the context, for as many transactions. `H` gets the completions.
+    /// Starts the context for this many transactions. `H` handles the completions.
     pub(super) fn start<H>(
         pe: &WorkerPe<H::Worker>,
         device: &Device,
@@ -302,7 +302,7 @@ impl Fetcher {
     ///
     /// # Errors
     ///
-    /// They are outside of it.
+    /// The bytes are not inside the memory.
     #[inline]
     pub(super) fn take(
         &mut self,
@@ -349,14 +349,14 @@ impl Fetcher {
         self.repeat.push((slot, offset));
     }
 
-    /// A task failed, and the context stops.
+    /// Records that a task has failed, so that the context stops.
     #[cold]
     pub(super) fn failed(&mut self) {
         self.broken = true;
     }
 
-    /// Starts a new context, with new slots, when the old one has failed and all its tasks have completed, and returns the postponed
-    /// copies. Those among `deferred` are postponed, too.
+    /// Starts a new context with new slots, if the old one has failed and all its tasks have completed, and returns the postponed copies.
+    /// Those among `deferred` are postponed, too.
     #[cold]
     pub(super) fn restart<H>(
         &mut self,
@@ -397,12 +397,12 @@ impl Fetcher {
 pub(crate) struct StripeMemory {
     pub(crate) region: Arc<MemoryRegion>,
     pub(crate) mmap: Mmap,
-    /// Bytes before the first buffer, which are not used.
+    /// Number of unused bytes before the first buffer.
     pub(crate) first: u64,
 }
 
 impl StripeMemory {
-    /// Allocates this many buffers behind `first` bytes, and exports them for the targets.
+    /// Allocates this many buffers after `first` unused bytes, and exports them for the targets.
     pub(crate) fn allocate(
         device: &Device,
         geometry: Geometry,
@@ -453,7 +453,7 @@ fn installed_memory() -> u64 {
     u64::from(system.totalram).saturating_mul(system.mem_unit.into())
 }
 
-/// The place of one slot in the stripe memory: the stored block, as two data chunks, and its parity chunk.
+/// The stripe buffer of one slot: the stored block, as two data chunks, and its parity chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StripeBuffer {
     begin: u64,
@@ -461,7 +461,7 @@ pub(crate) struct StripeBuffer {
 }
 
 impl StripeBuffer {
-    /// Bytes of each buffer.
+    /// Size of each buffer in bytes.
     pub(crate) fn size(geometry: Geometry) -> u64 {
         3 * u64::from(geometry.half_block_size())
     }
@@ -485,11 +485,11 @@ impl StripeBuffer {
     }
 }
 
-/// The private memory of a worker: room for one stored block per slot.
+/// The private memory of a worker: one stored block per slot.
 pub(super) struct PrivateMemory {
     region: Arc<MemoryRegion>,
     mmap: Mmap,
-    /// Bytes of each slot.
+    /// Size of each slot in bytes.
     size: usize,
 }
 
@@ -502,7 +502,7 @@ impl PrivateMemory {
         Self::with_access(device, geometry, slots, Access::LOCAL_READ_WRITE)
     }
 
-    /// Read-only memory of the device: tasks that write to it fail.
+    /// Allocates the memory with read-only access for the device, so that tasks that write to it fail.
     #[cfg(test)]
     pub(super) fn read_only(device: &Device, geometry: Geometry, slots: usize) -> Self {
         Self::with_access(device, geometry, slots, Access::LOCAL_READ_ONLY).expect("memory")
@@ -567,7 +567,7 @@ mod tests {
 
     type Results = Vec<(usize, Result<(), ErrorCode>)>;
 
-    /// Puts fetches back, and notes their results.
+    /// Puts fetch slots back, and records their results.
     struct Worker {
         fetcher: Fetcher,
         results: Results,
@@ -593,7 +593,7 @@ mod tests {
         let region = MemoryRegion::new(4096).expect("memory");
         let readable = Mmap::register(&device, region, Access::LOCAL_READ_WRITE).expect("map");
         let read_only = PrivateMemory::read_only(&device, geometry, 2);
-        // As many as one context needs: the next one gets those of the last.
+        // As many as one context needs: a new context reuses those of the last.
         let inventory = BufInventory::new(4).expect("bufs");
         let memory = FetchMemory {
             inventory: &inventory,

@@ -1,7 +1,7 @@
-//! Puts a set to use: decides from the superblocks of its targets which of them are current.
+//! Assembles a set: decides from the superblocks of its targets which of them are current.
 //!
-//! The last committed epoch counts. Current are those that have committed it or prepared for it; at least two have to be, whether the
-//! third is there or not. See [`Membership`] for why that is enough.
+//! Targets that have committed the last committed epoch, or prepared for it, are current; at least two have to be, whether the third
+//! one is reachable or not. See [`Membership`] for why that is enough.
 
 use std::fmt;
 
@@ -15,9 +15,9 @@ use crate::{Target, Targets};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
     Missing,
-    /// It never has a superblock, like the reference's.
+    /// The target has no superblocks, like the reference's.
     Mute,
-    /// It is a member of no set.
+    /// The target is not a member of any set.
     Blank,
     Superblock(Superblock),
 }
@@ -25,18 +25,18 @@ pub enum Found {
 /// Initial state of a session.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Assembly {
-    /// The superblocks to persist. `None` where not all targets have one.
+    /// The superblocks to persist. `None` if not all targets have superblocks.
     pub membership: Option<Membership>,
-    /// A target that is not current: it is rebuilt whole.
+    /// A target that is not current: all of its stripes are rebuilt.
     pub stale: Option<Target>,
-    /// `true` if that one is not there.
+    /// `true` if the stale target is missing.
     pub is_degraded: bool,
-    /// `true` if the set was not closed: the chunks of stripes that were being written may be inconsistent.
+    /// `true` after an unclean shutdown: the chunks of stripes that were being written may be inconsistent.
     pub is_unclean: bool,
 }
 
 impl Assembly {
-    /// Three targets that are taken to be current and have no superblocks to persist.
+    /// Three targets that are assumed to be current and have no superblocks to persist.
     #[must_use]
     pub fn unmanaged() -> Self {
         Self {
@@ -48,10 +48,10 @@ impl Assembly {
     }
 }
 
-/// A set cannot be put to use.
+/// Reason why a set cannot be assembled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// A target is the one of another place.
+    /// A target was given in the place of another one.
     #[error(
         "storage target {}: expected {} of its set, got {}; exchange the addresses, or name it with --rebuild to have it overwritten",
         target.name(), target.name(), Target::ALL.get(*member as usize).map_or("another target", |target| target.name())
@@ -59,47 +59,47 @@ pub enum Refusal {
     Exchanged {
         /// The target in the wrong place.
         target: Target,
-        /// The number that its superblock has.
+        /// The number in its superblock.
         member: u32,
     },
-    /// The targets are of several sets.
+    /// The targets belong to different sets.
     #[error(
         "expected three storage targets of one set, got {}; name the one that does not belong to the others with --rebuild to have it \
          overwritten", Listed(.0)
     )]
     SeveralSets(Box<[Found; 3]>),
-    /// The set was used twice from one epoch on, with different members.
+    /// The set has diverged: it was used with different members from the same epoch on.
     #[error(
-        "the storage targets have been used apart from each other since they last were one set ({}); start two of them that were used \
+        "the storage targets have diverged: they were used with different members of the set ({}); start two of them that were last used \
          together, and name the third with --rebuild to have it overwritten", Listed(.0)
     )]
     Diverged(Box<[Found; 3]>),
     /// Fewer than two targets are current.
     #[error(
-        "expected two storage targets that have all that was written, up to epoch {}, got {}; start the targets with their latest \
-         blocks, or, to go back to the two others as they are, name the one of epoch {} with --rebuild: what was written since is lost",
+        "expected two current storage targets, with epoch {}, got {}; start the targets with their latest blocks, or, to return to the \
+         older state of the other two, discard the one with epoch {} with --rebuild: newer writes are lost",
         epoch.number, Listed(found), epoch.number
     )]
     TooFew {
-        /// The states of the targets.
+        /// States of the targets.
         found: Box<[Found; 3]>,
         /// The last committed epoch.
         epoch: Epoch,
     },
-    /// One target alone was used by a service that maintains no superblocks.
+    /// Only one of the targets was used by a service that does not maintain superblocks.
     #[error(
-        "storage target {} was used by a service that maintains no superblocks, without the two others; name it with --rebuild to have \
-         it overwritten", .0.name()
+        "storage target {} was used without the other two by a service that does not maintain superblocks; name it with --rebuild to \
+         have it overwritten", .0.name()
     )]
     UsedAlone(Target),
-    /// A target is missing, and the others are not a set yet.
+    /// A target is missing, and the others do not form a set yet.
     #[error(
-        "storage target {} is missing, and the others do not say that they can do without it; start all three targets", .0.name()
+        "storage target {} is missing, and the others do not prove that they are current; start all three targets", .0.name()
     )]
     Missing(Target),
 }
 
-/// Says what was found, target by target.
+/// Formats the states of the targets.
 struct Listed<'a>(&'a [Found; 3]);
 
 impl fmt::Display for Listed<'_> {
@@ -130,13 +130,13 @@ impl fmt::Display for Listed<'_> {
 /// Input of the user and of earlier sessions to the assembly.
 #[derive(Debug, Clone)]
 pub struct Instructions {
-    /// A target whose contents are discarded, whatever its superblock says. The superblocks of the others are used.
+    /// A target whose contents are discarded, regardless of its superblock. The superblocks of the others are used.
     pub rebuild: Option<Target>,
     /// A target without superblock that is known to have missed writes.
     pub stale: Option<Target>,
-    /// `true` if every block is going to be written with a checksum.
+    /// `true` if blocks are written with checksums.
     pub writes_checksums: bool,
-    /// The identifier of a set that is made now.
+    /// The identifier of the set, if it has to be created.
     pub new_set: SetId,
     pub ids: EpochIds,
 }
@@ -145,7 +145,7 @@ pub struct Instructions {
 ///
 /// # Errors
 ///
-/// Fewer than two are, or they do not belong together.
+/// Fewer than two targets are current, or the targets do not belong together.
 pub fn assemble(found: [Found; 3], instructions: Instructions) -> Result<Assembly, Refusal> {
     let found_as = |wanted: Found| {
         let mut targets = Targets::NONE;
@@ -172,7 +172,7 @@ pub fn assemble(found: [Found; 3], instructions: Instructions) -> Result<Assembl
         return Err(Refusal::Diverged(Box::new(found)));
     };
     if committed == Epoch::NONE {
-        // The making of the set was interrupted. One that was to be rebuilt in it has nothing.
+        // The creation of the set was interrupted. A target that was to be rebuilt then is empty.
         let rebuilt = known.targets(|it| it.next == Epoch::NONE);
         if rebuilt.len() > 1 {
             return Err(Refusal::TooFew {
@@ -195,10 +195,10 @@ pub fn assemble(found: [Found; 3], instructions: Instructions) -> Result<Assembl
         return Err(Refusal::UsedAlone(alone));
     }
     if !foreign.is_empty() {
-        // The others took no part in that use.
+        // The others did not take part in that session.
         current = foreign;
     } else if known.any(|it| it.epoch == committed && it.state == RecordState::Clean) {
-        // A target that was copied while the set was in use does not know that it was closed since.
+        // A copy made while the set was in use does not say that the set was closed since.
         current = known.targets(|it| it.epoch == committed && it.state != RecordState::InUse);
     }
     let doubtful = known.targets(|it| it.state == RecordState::InDoubt);
@@ -257,7 +257,7 @@ pub fn assemble(found: [Found; 3], instructions: Instructions) -> Result<Assembl
     })
 }
 
-/// The targets that count have no superblock: the user and the last session decide.
+/// Assembles a set without superblocks: the user and the last session decide which targets are current.
 fn assemble_unknown(
     missing: Targets,
     mute: Targets,
@@ -291,7 +291,7 @@ fn assemble_unknown(
     })
 }
 
-/// The superblocks that count.
+/// The superblocks of the trusted targets.
 struct Known {
     superblocks: Vec<(Target, Superblock)>,
 }
@@ -318,7 +318,7 @@ impl Known {
         }
     }
 
-    /// The last epoch that was committed. `None` where there are two of its number.
+    /// The last committed epoch. `None` if there are two epochs with its number.
     fn last_committed(&self) -> Option<Epoch> {
         let epochs = || self.superblocks.iter().map(|(_, it)| it.epoch);
         let last = epochs().max_by_key(|epoch| epoch.number)?;
@@ -411,7 +411,7 @@ mod tests {
         change(superblock);
     }
 
-    /// The number of the epoch that the members have to prepare for, and that of the one before.
+    /// Numbers of the epoch that the members have to prepare for, and of the previous one.
     fn raised(assembly: &Assembly) -> (u64, u64) {
         let membership = assembly.membership.as_ref().expect("they have superblocks");
         let member = members(assembly).iter().next().expect("a member");
@@ -504,7 +504,7 @@ mod tests {
             edit(&mut found, second, |it| it.next = epoch(5));
             let assembly = judge(found).expect("a set");
             assert_eq!((assembly.stale, raised(&assembly)), (Some(stale), (6, 5)));
-            // Another epoch of the same number is not the one that was committed.
+            // Another epoch with the same number is not the committed one.
             edit(&mut found, second, |it| it.next.id += 1);
             assert!(matches!(judge(found), Err(Refusal::TooFew { .. })));
         }
@@ -570,7 +570,7 @@ mod tests {
             (membership.set(), membership.has_checksums()),
             (SetId(99), false)
         );
-        // Interrupted, at any time.
+        // Interrupted at any point.
         for prepared in 0..8 {
             let mut found = [Found::Blank; 3];
             for target in Targets::from_bits(prepared).iter() {

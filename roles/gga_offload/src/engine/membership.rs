@@ -1,29 +1,29 @@
-//! The epochs of a set, as its targets' superblocks record them.
+//! The epochs of a set, as recorded in its targets' superblocks.
 //!
-//! Whenever the set is put to use, and whenever it goes on without a member, it enters a new epoch, with a number and a random
-//! identifier. That takes two rounds: all members persist that they *prepare* for the epoch, then that they have *committed* it. What
-//! follows for readers of the superblocks:
+//! Whenever the set is opened, and whenever it continues without a member, it enters a new epoch, with a number and a random
+//! identifier. That takes two rounds: all members persist that they *prepare* for the epoch, then that they have *committed* it.
+//! Consequences for readers of the superblocks:
 //!
-//! * A member that has committed an epoch knows that all others had prepared for it. One whose superblock does not even mention the
-//!   last committed epoch is not current: it missed that epoch, or is a copy of a disk from before it.
-//! * An epoch that no member has committed has never counted: nothing was acknowledged in it.
+//! * If a member has committed an epoch, all others had prepared for it. A target whose superblock does not even mention the last
+//!   committed epoch is not current: it missed that epoch, or is an older copy of a disk.
+//! * No I/O was acknowledged in an epoch that no member has committed.
 //!
-//! The clean state is persisted in two rounds for the same reason: next to a member that is clean, one that does not even know that
-//! the set was being closed is a copy from before.
+//! The clean state is persisted in two rounds for the same reason: if one member is clean, another one whose superblock does not even
+//! say that the set is being closed is an older copy.
 //!
-//! [`Redundancy`] is the state of the members as a state machine, and [`View`] the part of it that workers see.
+//! [`Redundancy`] is the state machine of the members' states, and [`View`] the part of it that workers see.
 
 use role_common::superblock::{Epoch, SetId, Superblock};
 use wire::control::RecordState;
 
 use crate::{Target, Targets};
 
-/// Makes the identifiers of epochs, from one random number.
+/// Generates the identifiers of epochs from a random seed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EpochIds(u64);
 
 impl EpochIds {
-    /// `seed` has to be random.
+    /// Creates a generator. `seed` must be random.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
@@ -35,7 +35,7 @@ impl EpochIds {
         let mut id = self.0;
         id = (id ^ (id >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         id = (id ^ (id >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        // 0 is the identifier of no epoch.
+        // No epoch has the identifier 0.
         (id ^ (id >> 31)).max(1)
     }
 }
@@ -45,51 +45,51 @@ impl EpochIds {
 enum Phase {
     /// Members persist that they prepare for the epoch.
     Preparing,
-    /// They persist that they have committed it.
+    /// Members persist that they have committed the epoch.
     Committing,
-    /// All have. I/Os may be served, and acknowledged.
+    /// All members have committed the epoch: I/Os may be served and acknowledged.
     InUse,
     /// All I/Os have completed: members persist that the set is being closed.
     Closing,
-    /// They persist that it is clean.
+    /// Members persist that the set is clean.
     Cleaning,
-    /// All have.
+    /// All members have persisted the clean state.
     Clean,
 }
 
 /// Superblocks that the three targets have to persist, and those that they have confirmed.
 ///
-/// A target that is detached hears of no epoch after that. One that is rebuilt persists that it has nothing before it becomes a
-/// member again: otherwise its old superblock could be taken for a current one.
+/// A detached target learns of no later epoch. A target that is rebuilt first persists an empty superblock before it becomes a member
+/// again: otherwise its old superblock could be mistaken for a current one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Membership {
     set: SetId,
     ids: EpochIds,
     epoch: Epoch,
-    /// The epoch that the members had committed before.
+    /// The epoch that the members had committed previously.
     previous: Epoch,
-    /// The state that belongs to that.
+    /// The set's state in that epoch.
     previous_state: RecordState,
     phase: Phase,
-    /// `true` if the set has to be closed as soon as it is in use.
+    /// `true` if the set has to be closed as soon as it is open.
     is_to_close: bool,
-    /// Targets that have all that was acknowledged.
+    /// Targets that have all acknowledged writes.
     members: Targets,
     /// Targets whose last superblock is confirmed.
     confirmed: Targets,
-    /// Targets that have superblocks: the reference's have none.
+    /// Targets with superblocks; the reference's targets have none.
     keepers: Targets,
     /// `true` if every block has a checksum.
     checksums: bool,
 }
 
-/// Base of a new membership.
+/// Initial state of a membership.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Origin {
     pub(super) set: SetId,
     /// The epoch that the members have committed, or prepared for.
     pub(super) committed: Epoch,
-    /// The highest number that any superblock mentions.
+    /// The highest epoch number in any superblock.
     pub(super) highest: u64,
     pub(super) state: RecordState,
     pub(super) members: Targets,
@@ -98,7 +98,7 @@ pub(super) struct Origin {
 }
 
 impl Membership {
-    /// Puts the set to use: its members have to enter a new epoch.
+    /// Opens the set: its members have to enter a new epoch.
     pub(super) fn put_to_use(origin: Origin, mut ids: EpochIds) -> Self {
         let epoch = Epoch {
             number: origin.highest + 1,
@@ -130,7 +130,7 @@ impl Membership {
         self.checksums
     }
 
-    /// The superblock that a target has to persist; `None` for one without.
+    /// The superblock that a target has to persist; `None` for a target without superblock.
     #[must_use]
     pub fn superblock_of(&self, target: Target) -> Option<Superblock> {
         if !self.keepers.contains(target) {
@@ -162,7 +162,7 @@ impl Membership {
         })
     }
 
-    /// A target has persisted this.
+    /// Records that a target has persisted this superblock.
     pub fn persisted(&mut self, target: Target, superblock: Superblock) {
         if Some(superblock) == self.superblock_of(target) {
             self.confirmed.insert(target);
@@ -170,7 +170,7 @@ impl Membership {
         }
     }
 
-    /// Returns `true` if all members have committed the epoch, after which no other target can pass for a member.
+    /// Returns `true` if all members have committed the epoch, so that no other target can be mistaken for a member.
     #[must_use]
     pub fn is_committed(&self) -> bool {
         !matches!(self.phase, Phase::Preparing | Phase::Committing)
@@ -183,7 +183,7 @@ impl Membership {
             && (self.confirmed.contains(target) || !self.keepers.contains(target))
     }
 
-    /// Excludes a target that misses writes from now on. If it was a member, the others enter a new epoch without it.
+    /// Excludes a target that misses further writes. If it was a member, the others enter a new epoch without it.
     pub fn exclude(&mut self, target: Target) {
         self.confirmed.remove(target);
         if !self.members.contains(target) {
@@ -191,10 +191,10 @@ impl Membership {
         }
         self.members.remove(target);
         if self.phase != Phase::Preparing {
-            // All members had prepared for it at least.
+            // All members had at least prepared for it.
             self.previous = self.epoch;
             self.previous_state = match self.phase {
-                // All members know that the set was being closed, this one too: it has all that was written.
+                // All members, including this one, have persisted that the set is being closed: it has all writes.
                 Phase::Cleaning | Phase::Clean => RecordState::Closing,
                 _ => RecordState::InUse,
             };
@@ -207,7 +207,7 @@ impl Membership {
         self.advance();
     }
 
-    /// A target has taken the place of a detached one; `keeps` is `true` if it has a superblock.
+    /// Replaces a detached target; `keeps` is `true` if the new target has a superblock.
     pub fn replace(&mut self, target: Target, keeps: bool) {
         self.keepers.remove(target);
         self.confirmed.remove(target);
@@ -216,8 +216,7 @@ impl Membership {
         }
     }
 
-    /// A target has been rebuilt, and is a member again; not before it has confirmed that it had nothing. Returns whether it has
-    /// become one.
+    /// Makes a rebuilt target a member again, if it has confirmed its empty superblock. Returns `true` if it has become a member.
     pub fn include(&mut self, target: Target) -> bool {
         let is_waited_for = self.keepers.contains(target) && !self.confirmed.contains(target);
         if self.members.contains(target) || is_waited_for {
@@ -228,7 +227,7 @@ impl Membership {
         true
     }
 
-    /// Every block of the set has a checksum from now on.
+    /// Records that every block of the set has a checksum.
     pub fn set_checksums(&mut self) {
         if !self.checksums {
             self.checksums = true;
@@ -242,7 +241,7 @@ impl Membership {
         self.advance();
     }
 
-    /// Returns `true` if a closed set is clean, according to its superblocks.
+    /// Returns `true` if all superblocks of the closed set are clean.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.phase == Phase::Clean
@@ -253,7 +252,7 @@ impl Membership {
         self.confirmed = self.confirmed.minus(self.members);
     }
 
-    /// Goes on when all members have confirmed their superblocks.
+    /// Continues with the next round if all members have confirmed their superblocks.
     fn advance(&mut self) {
         loop {
             let owing = self.members.intersection(self.keepers);
@@ -279,7 +278,7 @@ impl Membership {
 
 #[cfg(test)]
 impl Membership {
-    /// Returns `true` if a target is a member, which has all acknowledged writes.
+    /// Returns `true` if a target is a member: it has all acknowledged writes.
     pub(super) fn is_member(&self, target: Target) -> bool {
         self.members.contains(target)
     }
@@ -297,21 +296,21 @@ impl Membership {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// All three.
+    /// All three targets are current.
     Healthy,
-    /// Two: this one is offline, and misses what is written.
+    /// Two targets are current; this one is offline and misses writes.
     Degraded(Target),
-    /// Two: this one is online again and takes writes, but has missed stripes.
+    /// Two targets are current; this one stores writes again, but has missed stripes.
     Rebuilding(Target),
-    /// Fewer than two targets are current. Writes fail, and so do reads without two targets, until the session ends.
+    /// Fewer than two targets are current. Until the session ends, writes fail, and so do reads of stripes without two current chunks.
     Failed {
         offline: Targets,
-        /// It was being rebuilt when another one was detached.
+        /// Target that was being rebuilt when another one was detached.
         incomplete: Option<Target>,
     },
 }
 
-/// The state machine.
+/// State machine of the redundancy.
 #[derive(Debug)]
 pub struct Redundancy {
     state: State,
@@ -352,7 +351,7 @@ impl Redundancy {
         self.generation = (self.generation + 1) % (1 << 26);
     }
 
-    /// A target is offline. Returns false when that was known.
+    /// Records that a target is offline. Returns `false` if it was already.
     pub(super) fn detach(&mut self, target: Target) -> bool {
         let next = match self.state {
             State::Healthy => State::Degraded(target),
@@ -379,7 +378,7 @@ impl Redundancy {
         true
     }
 
-    /// A detached target is online again, and takes writes. Returns `false` for a target that cannot rejoin.
+    /// Records that a detached target is online again and stores writes. Returns `false` for a target that cannot rejoin.
     pub(super) fn rejoin(&mut self, target: Target) -> bool {
         let expected = self.state == State::Degraded(target);
         if expected {
@@ -388,7 +387,7 @@ impl Redundancy {
         expected
     }
 
-    /// The target that is being rebuilt misses nothing any more.
+    /// Completes the rebuild: the target is up to date.
     pub(super) fn rebuilt(&mut self) {
         if let State::Rebuilding(_) = self.state {
             self.enter(State::Healthy);
@@ -396,18 +395,18 @@ impl Redundancy {
     }
 }
 
-/// The targets as workers see them: one word, which changes seldom.
+/// The targets as seen by workers: one word, rarely modified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct View {
-    /// Targets that get no requests.
+    /// Targets that are sent no requests.
     pub offline: Targets,
-    /// They take writes, but their chunks of stripes that they have missed are old.
+    /// Targets that store writes, but whose chunks of missed stripes are stale.
     pub rebuilding: Targets,
     /// Number of changes of the view, modulo 2^26.
     pub generation: u32,
 }
 
-/// Bits of a word beside the generation.
+/// Number of bits of the word that do not belong to the generation.
 const TARGETS: u32 = 6;
 
 impl View {
@@ -432,13 +431,13 @@ impl View {
         }
     }
 
-    /// Returns `true` if all three targets hold all that was written.
+    /// Returns `true` if all three targets are current.
     #[inline]
     pub(super) fn is_healthy(self) -> bool {
         self.offline.union(self.rebuilding).is_empty()
     }
 
-    /// Returns `true` if fewer than two targets hold all that was written.
+    /// Returns `true` if fewer than two targets are current.
     pub(super) fn has_failed(self) -> bool {
         self.offline.union(self.rebuilding).len() > 1
     }
@@ -458,13 +457,12 @@ impl View {
         (!self.has_failed()).then(|| Targets::ALL.minus(self.offline))
     }
 
-    /// Of the targets of a write, those that have stored it and are sources of the stripe. `was_missed` is `true` if a target had missed
-    /// the stripe before.
+    /// Targets of a write that are sources of the stripe afterwards. `was_missed` is `true` if a target had missed the stripe before.
     pub(super) fn holders(self, asked: Targets, failed: Targets, was_missed: bool) -> Targets {
         asked.minus(failed).intersection(self.sources(was_missed))
     }
 
-    /// The chunk that a read from these sources does without: `Some(None)` for none, `None` when the sources are too few.
+    /// The chunk that a read from these sources has to recover: `Some(None)` for none, `None` if there are too few sources.
     pub(super) fn missing_chunk(sources: Targets) -> Option<Option<Target>> {
         let missing = Targets::DATA.minus(sources);
         match missing.len() {
@@ -508,7 +506,7 @@ mod tests {
         }
     }
 
-    /// Beside the clean superblock of the detached target, members in use would pass for copies.
+    /// Next to the clean superblock of the detached target, members in use would be mistaken for older copies.
     #[test]
     fn a_target_lost_at_the_end_leaves_no_member_in_use() {
         let mut set = set(Targets::ALL, Targets::ALL);

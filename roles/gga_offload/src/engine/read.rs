@@ -1,23 +1,24 @@
-//! Reads of the initiator's blocks: of a healthy set, of a degraded one, and of blocks with a wrong chunk.
+//! Reads of the initiator's blocks: of a healthy set, of a degraded one, and of blocks with a corrupt chunk.
 //!
-//! A read takes both data chunks. If one is missing (its target is detached or has failed to read it), or for every Nth read, it takes the
-//! other one and the parity chunk, and recovers the missing one. If the block is not valid, or may be of two writes, it takes the third
-//! chunk, too, to find the wrong one.
+//! A read uses both data chunks. If one is missing (its target is detached or has failed to read it), and for every n-th read, the other
+//! one and the parity chunk are read, and the missing one is recovered. If the block is not valid, or its chunks may belong to two
+//! different writes, the third chunk is read, too, to find the corrupt one.
 //!
 //! # Three chunks
 //!
-//! With all three chunks at hand, data_1 and data_2 are suspected in turn: the suspect's chunk is recovered from the two others, beside
-//! the one that was read. If it is the same, the three chunks fit each other, and that is all that can be known of a block without
-//! checksum. Otherwise the combination whose checksum is right is what was written, and names the target whose chunk is wrong.
+//! With all three chunks read, data_1 and data_2 are suspected in turn: the suspect's chunk is recovered from the other two and compared
+//! with the one that was read. If they are equal, the three chunks are consistent, and for a block without checksum that is the only
+//! possible check. Otherwise the combination with the correct checksum is the block that was written, and identifies the target whose
+//! chunk is corrupt.
 //!
-//! After an unclean shutdown, some chunks of a block that was being written may be of the new block and others of the old one. The
-//! combination whose checksum is right is one of the two. Of blocks without checksum, data_1 and data_2 are taken as they are if they
-//! make up a block, otherwise the first of the other combinations that does. A target that is being rebuilt is believed only what a
-//! checksum confirms: its chunk may be the one that an interrupted write has left alone.
+//! After an unclean shutdown, some chunks of a block that was being written may belong to the new block and others to the old one. The
+//! combination with the correct checksum is one of the two. For blocks without checksum, data_1 and data_2 are used as they are if they
+//! form a valid block, otherwise the first other combination that does. The chunk of a target that is being rebuilt is trusted only if a
+//! checksum confirms it: it may be the only one that an interrupted write did not replace.
 //!
-//! Where blocks without checksum are written again with one, or given one by a scrub, two chunks that make up a block without checksum
-//! may be of two writes, too: the checksum may be in the third one. Until the stripe was verified, such a block is read only when all
-//! three chunks fit each other, and no chunk is made of two.
+//! If blocks without checksum are overwritten by blocks with one, or given one by a scrub, two chunks that form a block without checksum
+//! may also belong to two different writes: the checksum may be in the third one. Until the stripe was verified, such a block is read only
+//! if all three chunks are consistent, and no chunk is recovered from the other two.
 
 use std::fmt;
 
@@ -29,7 +30,7 @@ use super::{Action, Decompression, Stage, Status, StripeEngine};
 use crate::{Target, Targets};
 
 impl StripeEngine {
-    /// Asks for the data chunks, once in a while for one of them and the parity chunk.
+    /// Reads the data chunks, or for every n-th read one of them and the parity chunk.
     #[inline]
     pub(super) fn begin_read(&mut self, slot: u32) {
         self.follow_view();
@@ -48,7 +49,7 @@ impl StripeEngine {
         self.read_chunks(slot, targets, Stage::Chunks);
     }
 
-    /// Targets that the block at hand can be read from.
+    /// Targets that the current block can be read from.
     #[inline]
     pub(super) fn sources(&self, slot: u32) -> Targets {
         let it = &self.slots[slot as usize];
@@ -59,7 +60,7 @@ impl StripeEngine {
         self.view.sources(is_missed).minus(it.avoided)
     }
 
-    /// The chunk that the next read does without: every Nth one, first data_2's, then data_1's, and so on.
+    /// The chunk that the next read recovers instead of reading it: for every n-th read, alternately that of data_2 and data_1.
     #[inline]
     fn next_recovery(&mut self) -> Option<Target> {
         if self.until_recovery == 0 {
@@ -87,7 +88,7 @@ impl StripeEngine {
         }
     }
 
-    /// A chunk was not read: the block is read without it.
+    /// Handles a chunk that could not be read: continues without it.
     #[cold]
     fn chunks_not_read(&mut self, slot: u32) {
         let it = &mut self.slots[slot as usize];
@@ -99,7 +100,7 @@ impl StripeEngine {
         it.avoided = it.avoided.union(failed);
         let unreadable = failed.minus(self.detached);
         if !unreadable.is_empty() {
-            // A chunk that is rewritten can often be read again; a target that cannot rewrite it is detached.
+            // A rewritten chunk is often readable again; a target that cannot rewrite it is detached.
             self.setup.set.request_repair(stripe);
         }
         for target in unreadable.iter() {
@@ -115,7 +116,7 @@ impl StripeEngine {
         self.begin_read(slot);
     }
 
-    /// Recomputes a data chunk from the two others, in private memory.
+    /// Recovers a data chunk from the other two chunks, in private memory.
     #[inline]
     pub(super) fn recover(&mut self, slot: u32, target: Target, stage: Stage) {
         self.slot(slot).stage = stage;
@@ -149,7 +150,7 @@ impl StripeEngine {
         }
     }
 
-    /// Has the block judged, with the recovered chunk in the place of `recovered`.
+    /// Verifies the block, with the recovered chunk in place of `recovered`.
     #[inline]
     pub(super) fn verify(&mut self, slot: u32, recovered: Option<Target>, stage: Stage) {
         let it = self.slot(slot);
@@ -186,13 +187,13 @@ impl StripeEngine {
     pub(super) fn decompressed(&mut self, slot: u32, outcome: Decompression) {
         match outcome {
             Decompression::Done => self.block_done(slot),
-            // Its checksum or its parity was right: it was written so.
+            // Its checksum or its parity was correct: it was written like this.
             Decompression::Corrupt => self.corrupt(slot, "cannot be decompressed to a block"),
             Decompression::Failed(status) => self.fail(slot, status),
         }
     }
 
-    /// The block at hand cannot be read or written with the targets that are left.
+    /// Fails the current block, which cannot be read or written with the remaining targets.
     #[cold]
     pub(super) fn too_few_targets(&mut self, slot: u32) {
         let stripe = self.slot(slot).stripe();
@@ -206,7 +207,7 @@ impl StripeEngine {
     }
 }
 
-/// Blocks that are not what was written.
+/// Corrupt blocks.
 impl StripeEngine {
     /// Returns `true` if a block may be used, as far as its checksum tells.
     #[inline]
@@ -223,19 +224,19 @@ impl StripeEngine {
         !self.setup.requires_checksums && !self.setup.set.has_checksums()
     }
 
-    /// Returns `true` if two chunks that make up a block without checksum may be of two writes, of which the later one has a checksum.
+    /// Returns `true` if two chunks that form a block without checksum may belong to two different writes, the later one with checksum.
     pub(super) fn may_be_mixed(&self, slot: u32) -> bool {
         self.is_unverified(slot) && self.setup.set.is_to_convert()
     }
 
-    /// Returns `true` if the chunks of the block at hand may be of two writes.
+    /// Returns `true` if the chunks of the current block may belong to two different writes.
     pub(super) fn is_unverified(&self, slot: u32) -> bool {
         let stripe = self.slots[slot as usize].stripe();
         self.setup.set.is_unverified(stripe)
     }
 
-    /// The target that misses the block at hand, and whose chunk may be right all the same. It may have been detached since its chunk
-    /// was read.
+    /// The target that has missed the current block, but whose chunk may be correct nevertheless. It may have been detached after its
+    /// chunk was read.
     fn stale_candidate(&self, slot: u32) -> Option<Target> {
         let incomplete = self.view.rebuilding.union(self.view.offline);
         let stale = incomplete.iter().next().filter(|_| incomplete.len() == 1)?;
@@ -244,7 +245,7 @@ impl StripeEngine {
         may_be.then_some(stale)
     }
 
-    /// The block is wrong or unverified: reads the third chunk.
+    /// Reads the third chunk, because the block is corrupt or unverified.
     #[cold]
     pub(super) fn fetch_third_chunk(&mut self, slot: u32, quality: Quality) {
         let third = self.slots[slot as usize].missing.unwrap_or(Target::DataP);
@@ -261,12 +262,12 @@ impl StripeEngine {
         if it.failed.is_empty() {
             return self.recover(slot, Target::Data1, Stage::Suspicion(Target::Data1));
         }
-        // It cannot be recovered.
+        // The block cannot be recovered.
         let recovered = it.missing;
         self.verify(slot, recovered, Stage::FinalVerification);
     }
 
-    /// There is no further chunk to read: the block is used, or the read fails.
+    /// Uses the block or fails the read: there is no further chunk to read.
     #[cold]
     pub(super) fn conclude_read(&mut self, slot: u32, quality: Quality) {
         match quality {
@@ -276,7 +277,7 @@ impl StripeEngine {
             }
             Quality::Bare if self.accepts_bare() => self.corrupt(
                 slot,
-                "has no checksum and was perhaps being written when the service was interrupted: all three chunks are needed to tell",
+                "has no checksum and was perhaps being written when the service was interrupted: all three chunks are needed to decide",
             ),
             Quality::Bare if self.setup.requires_checksums => {
                 self.corrupt(slot, "has no checksum, which --checksum require asks for")
@@ -338,12 +339,12 @@ impl StripeEngine {
             None if is_work => self.end_work(slot, Outcome::Unreadable),
             None => self.corrupt(
                 slot,
-                "is not what was written, and no two of its three chunks make it up",
+                "is corrupt, and no two of its three chunks form a valid block",
             ),
         }
     }
 
-    /// Continues without the wrong chunk: a read with the block of the others, work with a new chunk.
+    /// Continues without the corrupt chunk: a read uses the recovered block, background work rewrites the chunk.
     #[cold]
     fn replace(&mut self, slot: u32, odd: Target, is_certain: bool) {
         if self.slots[slot as usize].work.is_some() {
@@ -358,14 +359,14 @@ impl StripeEngine {
         }
     }
 
-    /// A target had a wrong chunk, which the others corrected: it has to be rewritten.
+    /// Counts a corrupt chunk that the others have corrected, and queues its repair.
     #[cold]
     fn corrected(&mut self, slot: u32, target: Target) {
         let stripe = self.slots[slot as usize].stripe();
         let corrected = &mut self.statistics.corruption.corrected[target.number()];
         if corrected.count() {
             tracing::warn!(
-                "block {stripe}: the chunk of storage target {} is not what was written ({corrected} so far); it was recovered from \
+                "block {stripe}: the chunk of storage target {} is corrupt ({corrected} so far); it was recovered from \
                  the others",
                 target.name()
             );
@@ -375,12 +376,12 @@ impl StripeEngine {
         }
     }
 
-    /// Returns `true` if there may be stripes that were never written, and they read as zeros.
+    /// Returns `true` if there may be stripes that were never written and read as zeros.
     pub(super) fn reads_unwritten(&self) -> bool {
         self.setup.zeroes_unwritten && !self.setup.set.has_checksums()
     }
 
-    /// The blocks that two of the three chunks make up, each with the target that it does without.
+    /// Quality of the block for each pair of chunks, with the target whose chunk is not used.
     fn combinations(&self, slot: u32, with_data_2: Quality) -> Option<[(Target, Quality); 3]> {
         let first = self.slots[slot as usize].first_comparison?;
         Some([
@@ -390,7 +391,7 @@ impl StripeEngine {
         ])
     }
 
-    /// The only chunk that an interrupted write has stored in a stripe that was unwritten before.
+    /// The only chunk that an interrupted write has stored in a previously unwritten stripe.
     fn odd_beside_zeros(&self, slot: u32, with_data_2: Quality) -> Option<Target> {
         if !self.reads_unwritten() || !self.is_unverified(slot) || self.is_incomplete(slot) {
             return None;
@@ -408,16 +409,16 @@ impl StripeEngine {
             .map(|(odd, _)| odd)
     }
 
-    /// Returns `true` if two targets are not current, and one of the chunks may be that of an earlier write.
+    /// Returns `true` if two targets are not current, so that one of the chunks may belong to an earlier write.
     fn is_incomplete(&self, slot: u32) -> bool {
         let stripe = self.slots[slot as usize].stripe();
         !self.view.is_healthy() && self.setup.set.missed.contains(stripe)
     }
 
-    /// The inconsistent chunk of a block that may be of two writes and has no checksum.
+    /// The inconsistent chunk of a block without checksum whose chunks may belong to two different writes.
     fn odd_without_checksum(&self, slot: u32, with_data_2: Quality) -> Option<Target> {
-        // Where blocks are written with checksums, the new block has one. Otherwise chunks of an old block without checksum and of a new
-        // one that did not compress would be taken for a block.
+        // If blocks are written with checksums, the new block has one. Otherwise, chunks of an old block without checksum and of a new
+        // incompressible one would be mistaken for a valid block.
         if !self.is_unverified(slot) || !self.accepts_bare() || self.setup.set.is_to_convert() {
             return None;
         }
@@ -430,7 +431,7 @@ impl StripeEngine {
             .map(|(odd, _)| odd)
     }
 
-    /// The block at hand was never written.
+    /// Answers a read of a block that was never written.
     #[cold]
     fn read_zeros(&mut self, slot: u32) {
         let it = self.slot(slot);
@@ -447,9 +448,9 @@ impl StripeEngine {
 /// Quality of a stored block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quality {
-    /// Its checksum is right, and is bound to its place.
+    /// Its checksum is correct and bound to its location.
     Bound,
-    /// Its checksum is right, and of an earlier form that is bound to no place.
+    /// Its checksum is correct, but of an earlier format that is not bound to a location.
     Unbound,
     /// It has no checksum, and may be valid nevertheless.
     Bare,
@@ -457,7 +458,7 @@ pub enum Quality {
 }
 
 impl Quality {
-    /// Of what an inspection found.
+    /// Converts the result of an inspection.
     #[must_use]
     pub fn of(verdict: Verdict) -> Self {
         match verdict {
@@ -471,7 +472,7 @@ impl Quality {
         }
     }
 
-    /// Returns `true` if nothing was ever written there, or the content is zero and there is no checksum.
+    /// Returns `true` if the block was never written, or its content is zero and it has no checksum.
     pub(super) fn is_unwritten(self) -> bool {
         self == Self::Flawed(Flaw::Unwritten)
     }
@@ -480,25 +481,25 @@ impl Quality {
 /// A block with a recovered data chunk, compared with the block as it was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Comparison {
-    /// `true` if the two are equal.
+    /// `true` if the two chunks are equal.
     pub is_equal: bool,
-    /// The block as it was read. [`Quality::Bare`] where it can be decompressed only.
+    /// Quality of the block as it was read; [`Quality::Bare`] only if it can be decompressed.
     pub as_read: Quality,
-    /// The block with the recovered chunk, likewise.
+    /// Quality of the block with the recovered chunk; [`Quality::Bare`] only if it can be decompressed.
     pub with_recovered: Quality,
 }
 
 /// Defect of a block without a valid checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flaw {
-    /// Its checksum is that of other bytes, or of another place.
+    /// Its checksum belongs to other bytes or to another location.
     Checksum {
-        /// The one in its trailer.
+        /// Checksum in its trailer.
         stored: u32,
-        /// The one of its bytes.
+        /// Checksum of its bytes.
         calculated: u32,
     },
-    /// Its sizes cannot be right.
+    /// Its sizes are invalid.
     Defect(Defect),
     /// All bytes are 0: it was never written. A header of zeros alone may be a lost sector.
     Unwritten,
@@ -507,7 +508,7 @@ pub enum Flaw {
 }
 
 impl Flaw {
-    /// Of a stored block with these bytes, which cannot be one because of this.
+    /// Defect of a stored block with these bytes, which is invalid for this reason.
     #[cold]
     pub(crate) fn of_defect(defect: Defect, stored: &[u8]) -> Self {
         if stored.iter().all(|&byte| byte == 0) {
@@ -523,7 +524,7 @@ impl fmt::Display for Flaw {
         match self {
             Self::Checksum { stored, calculated } => write!(
                 f,
-                "is not what was written: its checksum is {stored:#010x}, that of its bytes {calculated:#010x}"
+                "is corrupt: its checksum is {stored:#010x}, that of its bytes {calculated:#010x}"
             ),
             Self::Defect(defect) => write!(f, "cannot be read: {defect}"),
             Self::Unwritten => f.write_str("cannot be read: it was never written"),

@@ -1,4 +1,4 @@
-//! Requests of the initiator, checked before anything is done with them.
+//! Requests of the initiator, validated before use.
 
 use role_common::stored_block::Geometry;
 use wire::io_message::{self, IoMessage, IoMessageType, Repr};
@@ -6,23 +6,23 @@ use wire::release::{CorrelationId as _, IoLayout};
 
 use crate::Placement;
 
-/// The storage as the initiator sees it, and how it is stored.
+/// The storage as presented to the initiator, and its placement on the targets.
 #[derive(Debug, Clone, Copy)]
 pub struct Volume {
     /// Sizes of stored blocks and of their content.
     pub geometry: Geometry,
-    /// Number of blocks; as many bytes of content are a number of 64 bits.
+    /// Number of blocks; the size of their content in bytes fits in 64 bits.
     pub block_count: u64,
     /// Placement of stored blocks on the targets.
     pub placement: Placement,
 }
 
-/// Most blocks of one I/O, as in the reference.
+/// Maximum number of blocks of one I/O, as in the reference.
 pub const MAX_BLOCKS: u64 = 255;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Operation {
-    /// Blocks go to the initiator.
+    /// Transfers blocks to the initiator.
     #[default]
     Read,
     /// Transfers blocks from the initiator.
@@ -36,17 +36,17 @@ pub struct Request {
     pub operation: Operation,
     /// `true` if a write has to be durable before its answer.
     pub is_durable: bool,
-    /// The first of its stripes, which are as many as its blocks.
+    /// Its first stripe; there is one for each block.
     pub first_stripe: u64,
     /// Number of blocks: 1 to [`MAX_BLOCKS`], or 0 for a flush and for a request that was refused.
     pub blocks: u8,
     /// Offset of the first block in the initiator's memory.
     pub requester_offset: u64,
-    /// The initiator's number of the transaction, which the answer repeats.
+    /// The initiator's user data, which the answer repeats.
     pub user_data: u64,
     /// Its correlation id, which the answer repeats; 0 where the session's release has none.
     pub correlation_id: u32,
-    /// Bytes, which the answer repeats.
+    /// Size in bytes, which the answer repeats.
     pub size: u32,
     /// Offset of the first block in the storage, which the answer repeats.
     pub storage_offset: u64,
@@ -54,54 +54,54 @@ pub struct Request {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The message is no request that the session has.
+    /// The message is not a request that the session supports.
     #[error(
         "expected a request of {} bytes, got {length} bytes that are not one",
         io_message::SIZE
     )]
     NoRequest {
-        /// Received bytes.
+        /// Number of bytes received.
         length: usize,
     },
-    /// A write, and blocks cannot be written.
+    /// A write to a storage that cannot be written.
     #[error("expected a read: stored blocks of --placement whole-blocks are not written")]
     ReadOnly,
-    /// The size is no number of blocks, or too many of them.
+    /// The size is not a whole number of blocks, or too large.
     #[error("size: expected 1 to {MAX_BLOCKS} blocks of {block_size} bytes, got {size} bytes")]
     Size {
-        /// Bytes of a block.
+        /// Block size in bytes.
         block_size: u32,
-        /// Requested bytes.
+        /// Requested size in bytes.
         size: u32,
     },
-    /// The blocks are not all inside of the storage.
+    /// The range is not entirely inside the storage.
     #[error(
         "storage offset: expected a multiple of {block_size} and the end within {capacity} bytes, got {size} bytes at {offset}"
     )]
     Storage {
-        /// Bytes of a block.
+        /// Block size in bytes.
         block_size: u32,
-        /// Bytes of the storage.
+        /// Size of the storage in bytes.
         capacity: u64,
-        /// Requested bytes.
+        /// Requested size in bytes.
         size: u32,
         offset: u64,
     },
-    /// The range is not all inside of the initiator's memory.
+    /// The range is not entirely inside the initiator's memory.
     #[error(
         "requester offset: expected the end within {length} bytes, got {size} bytes at {offset}"
     )]
     Requester {
-        /// Bytes of the initiator's memory.
+        /// Size of the initiator's memory in bytes.
         length: u64,
-        /// Requested bytes.
+        /// Requested size in bytes.
         size: u32,
         offset: u64,
     },
 }
 
 impl Request {
-    /// The fields of a message that its answer repeats, for any message.
+    /// Reads the fields of any message that its answer repeats.
     fn identity<L: IoLayout>(layout: L, message: &[u8; io_message::SIZE]) -> Self {
         let values = layout.answer_to(message);
         Self {
@@ -115,11 +115,11 @@ impl Request {
     }
 
     /// Parses a request: a message of `length` bytes from an initiator with `requester_length` bytes of memory. With `flush`, flushes and
-    /// durable writes are valid too. A refused request has no blocks, and all fields that its answer needs.
+    /// durable writes are valid too. A refused request has no blocks, but all fields that its answer needs.
     ///
     /// # Errors
     ///
-    /// It is no request, or leaves one of the memories.
+    /// The message is not a valid request, or its range exceeds one of the memories.
     pub fn read<L: IoLayout>(
         layout: L,
         bytes: &[u8; io_message::SIZE],
@@ -189,7 +189,7 @@ impl Request {
         })
     }
 
-    /// The answer, with what became of it.
+    /// Builds the answer with the result of the request.
     #[must_use]
     pub fn answer<L: IoLayout>(&self, layout: L, result: u32) -> [u8; io_message::SIZE] {
         let values = Repr {

@@ -1,4 +1,4 @@
-//! The state of a set that the control thread and all workers of a session share: current targets, stripes to work on, superblocks to
+//! The state of a set, shared by the control thread and all workers of a session: current targets, stripes to process, superblocks to
 //! persist.
 
 use std::collections::VecDeque;
@@ -15,73 +15,74 @@ use super::membership::{Membership, Redundancy, State, View};
 use super::stripes::{Next, Pass, StripeBitmap};
 use crate::Target;
 
-/// Time before stripes that could not be rebuilt or verified are tried again.
+/// Time before stripes that could not be rebuilt or verified are retried.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
-/// Stripes that wait for a repair at most; more are found again by the next read or scrub.
+/// Maximum number of stripes queued for repair; others are found again by the next read or scrub.
 const MAX_REPAIRS: usize = 1024;
 
-/// Number of rewritten chunks from which on a target is reported as failing; it is reported again whenever the number has doubled.
+/// Number of rewritten chunks at which a target is reported as failing; reported again whenever the number has doubled.
 const FAILING: u64 = 8;
 
-/// Time that a scrub may catch up on at once when no worker asked for work in between.
+/// Maximum time that a scrub may catch up on at once if no worker has asked for work meanwhile.
 const SCRUB_BURST: Duration = Duration::from_millis(20);
 
-/// When a set is scrubbed, and how fast.
+/// Schedule and rate of scrubs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScrubPlan {
     /// Time of the next scrub; `None` for never.
     pub next: Option<Duration>,
     /// Time between two scrubs; `None` for no further one.
     pub every: Option<Duration>,
-    /// Least time between two stripes, over all workers.
+    /// Minimum time between two stripes, over all workers.
     pub interval: Duration,
-    /// First stripe of the next scrub, which continues an interrupted one.
+    /// First stripe of the next scrub, so that it continues an interrupted one.
     pub cursor: u64,
-    /// `true` if blocks are given checksums that are bound to their place.
+    /// `true` if blocks are given checksums that are bound to their location.
     pub converts: bool,
 }
 
 /// Reason for work on a stripe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// This target misses its chunk.
+    /// This target has missed its chunk.
     Rebuild(Target),
-    /// The chunks may be of two writes, after an unclean shutdown.
+    /// The chunks may belong to two different writes, after an unclean shutdown.
     Resync,
-    /// A read has found a chunk that is not what was written.
+    /// A read has found a corrupt chunk.
     Repair,
     /// Periodic verification.
     Scrub,
 }
 
-/// A stripe to work on.
+/// A stripe to process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Work {
     pub purpose: Purpose,
     pub stripe: u64,
-    /// The view that it belongs to: an outcome in another one does not count.
+    /// Generation of the view that the work belongs to: an outcome under a later view is ignored.
     generation: u32,
 }
 
 /// Outcome of work on a stripe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// No result: it has to be tried again.
+    /// No result: the stripe has to be processed again.
     Retry,
     /// The chunks are consistent.
     Fits,
     /// The chunk of this target was rewritten.
     Rewritten(Target),
-    /// As `Rewritten`, and the checksum of the block is not bound to its place yet.
+    /// As `Rewritten`, but the checksum of the block is not bound to its location yet.
     Unconverted(Target),
-    /// As `Rewritten`, though the chunks form no valid block, or not a verified one.
+    /// As `Rewritten`, although the chunks do not form a valid block, or the block could not be verified.
     Unverified(Target),
-    /// The block was given a checksum that is bound to its place.
+    /// The block was given a checksum that is bound to its location.
     Converted,
-    /// No two chunks make up a block.
+    /// No two chunks form a valid block.
     Unreadable,
-    /// The block has no checksum, and two chunks are too few to tell that they are of one write: it is left as it is, and tried again.
+    /// The block has no checksum, and two chunks alone do not prove that they belong to the same write. The stripe is left unchanged, and
+    /// retried later.
     Undecided,
 }
 
@@ -91,17 +92,17 @@ pub struct Set {
     pub(super) missed: StripeBitmap,
     /// Stripes whose chunks may be inconsistent.
     pub(super) unverified: StripeBitmap,
-    /// `true` if every block has a checksum: a trailer of 0 is damage.
+    /// `true` if every block has a checksum: a trailer of 0 is corruption.
     has_checksums: AtomicBool,
     /// `true` if the superblocks record which targets are current: degraded writes may be acknowledged.
     is_committed: AtomicBool,
-    /// [`View`] as a word.
+    /// [`View`], encoded as a word.
     view: AtomicU32,
     /// `true` if there may be work on stripes now.
     has_work: AtomicBool,
-    /// Microseconds: when there may be work on stripes though `has_work` is false.
+    /// Time in microseconds from which there may be work on stripes although `has_work` is `false`.
     work_at: AtomicU64,
-    /// By worker: the generation of the view that it has acted on.
+    /// Generation of the last view applied by each worker.
     acted_on: Box<[AtomicU32]>,
     inner: Mutex<Inner>,
     stripes: u64,
@@ -115,13 +116,13 @@ struct Inner {
     redundancy: Redundancy,
     membership: Option<Membership>,
     is_concluding: bool,
-    /// `true` if no more work is handed out.
+    /// `true` if no more background work is started.
     is_quiesced: bool,
-    /// Stripes that workers are at.
+    /// Number of stripes being processed.
     at_work: u64,
     /// The target that misses acknowledged writes, from its detachment to the end of its rebuild.
     stale: Option<Target>,
-    /// The epoch that the target detached last had on its disk.
+    /// The epoch on the disk of the target that was detached last.
     departed: Option<Epoch>,
     running: Option<Running>,
     repairs: VecDeque<u64>,
@@ -134,19 +135,19 @@ struct Inner {
 #[derive(Debug)]
 struct Running {
     pass: Pass,
-    /// `true` if the target misses all stripes.
+    /// `true` if the target is rebuilt completely.
     is_of_all: bool,
     began: Option<Duration>,
     /// Earliest start of the next pass.
     pause: Option<Duration>,
-    /// Tenths that were reported.
+    /// Progress that was reported last, in tenths.
     reported: u64,
 }
 
 #[derive(Debug)]
 struct Scrub {
     cursor: u64,
-    /// Stripes that workers are at.
+    /// Stripes being scrubbed.
     in_flight: Vec<u64>,
     done: u64,
     failed: u64,
@@ -162,67 +163,67 @@ struct Counts {
     lost: [u64; 3],
     stalled: u64,
     rebuilt: u64,
-    /// Times that a stripe could not be rebuilt because its block has no checksum.
+    /// Number of failed attempts to rebuild a stripe because its block has no checksum.
     undecided: u64,
     verified: Verified,
     repaired: [u64; 3],
     scrub: Scrubbed,
 }
 
-/// Stripes that were verified after an unclean shutdown.
+/// Numbers of stripes verified after an unclean shutdown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Verified {
-    /// All three chunks fitted.
+    /// The three chunks were consistent.
     pub fitting: u64,
     /// One chunk was rewritten.
     pub repaired: u64,
-    /// No two chunks make up a block.
+    /// No two chunks form a valid block.
     pub unreadable: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Scrubbed {
     pub completed: u64,
-    /// Stripes that were read and compared.
+    /// Number of stripes that were read and verified.
     pub stripes: u64,
-    /// Stripes that were given a checksum bound to their place.
+    /// Number of stripes that were given a checksum bound to their location.
     pub converted: u64,
-    /// Stripes of which no two chunks make up a block.
+    /// Number of stripes without two chunks that form a valid block.
     pub unreadable: u64,
 }
 
 /// Redundancy summary of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Summary {
-    /// The state at the end.
+    /// The state at the end of the session.
     pub state: &'static str,
     /// Number of detachments of data_1, data_2 and data_p.
     pub lost: [u64; 3],
-    /// Stripes that a target has missed, and that were not rebuilt.
+    /// Number of stripes that a target has missed and that were not rebuilt.
     pub missed_stripes: u64,
     pub rebuilt_stripes: u64,
-    /// Stripes that were verified after an unclean shutdown.
+    /// Numbers of stripes verified after an unclean shutdown.
     pub verified_stripes: Verified,
-    /// Chunks of data_1, data_2 and data_p that were not what was written, and were rewritten.
+    /// Numbers of corrupt chunks of data_1, data_2 and data_p that were rewritten.
     pub repaired_chunks: [u64; 3],
     pub scrubbed: Scrubbed,
 }
 
-/// The state of a set at a moment, for metrics.
+/// Snapshot of a set, for metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
     pub summary: Summary,
     /// `true` for each of data_1, data_2 and data_p that is online.
     pub online: [bool; 3],
-    /// Stripes of the set.
+    /// Number of stripes of the set.
     pub stripes: u64,
-    /// Stripes whose chunks may not fit each other, and that were not verified.
+    /// Number of stripes whose chunks may be inconsistent and that were not verified.
     pub unverified_stripes: u64,
-    /// Stripes that wait for a repair.
+    /// Number of stripes queued for repair.
     pub repairs: u64,
-    /// The rebuild or resync that runs.
+    /// The running rebuild or resync.
     pub pass: Option<PassProgress>,
-    /// Stripes that the running scrub has handed out.
+    /// Number of stripes that the running scrub has started.
     pub scrub: Option<u64>,
     /// Number of times that the service waited for an unresponsive target because another one was not current.
     pub stalled: u64,
@@ -231,11 +232,11 @@ pub struct Snapshot {
 /// Progress of a rebuild or resync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PassProgress {
-    /// A rebuild of one target, and no resync.
+    /// `true` for a rebuild of a target, `false` for a resync.
     pub is_rebuild: bool,
-    /// Stripes that are done.
+    /// Number of completed stripes.
     pub done: u64,
-    /// All stripes of the pass.
+    /// Total number of stripes of the pass.
     pub total: u64,
 }
 
@@ -265,7 +266,7 @@ impl Scrub {
         }
     }
 
-    /// The stripes that workers are at are scrubbed again.
+    /// Makes the next scrub start with the first stripe that was being processed.
     fn interrupt(&mut self) {
         let first = self.in_flight.drain(..).min();
         self.cursor = first.map_or(self.cursor, |first| first.min(self.cursor));
@@ -285,7 +286,7 @@ fn micros(time: Duration) -> u64 {
 }
 
 impl Set {
-    /// A set of `stripes` stripes, which `workers` workers use. `wake` is called when the control thread has something to do.
+    /// Creates the state of a set of `stripes` stripes, used by `workers` workers. `wake` is called to wake the control thread.
     #[must_use]
     pub fn new(
         stripes: u64,
@@ -296,7 +297,7 @@ impl Set {
     ) -> Self {
         let membership = assembly.membership;
         let has_checksums = membership.as_ref().is_some_and(Membership::has_checksums);
-        // A scrub converts only what a superblock can announce.
+        // Without superblocks, nothing can record that all blocks have checksums, so a scrub does not convert them.
         let converts = plan.converts && membership.is_some();
         let mut plan = ScrubPlan { converts, ..plan };
         if converts && !has_checksums && plan.next.is_some() {
@@ -369,14 +370,14 @@ impl Set {
             .membership
             .as_ref()
             .is_none_or(Membership::is_committed);
-        // Before any worker sees that a target is offline.
+        // Must precede the workers' view of the offline target.
         self.is_committed.store(committed, Ordering::Release);
         self.view
             .store(inner.redundancy.view().to_word(), Ordering::Release);
         (self.wake)();
     }
 
-    /// Sets the time at which workers ask for work.
+    /// Updates the time from which workers ask for work.
     fn schedule(&self, inner: &Inner) {
         let is_running = inner.running.is_some();
         let (now, at) = match inner.redundancy.state() {
@@ -384,7 +385,7 @@ impl Set {
             State::Rebuilding(_) => (is_running, None),
             State::Healthy => {
                 let scrub = inner.scrub.as_ref();
-                // All stripes are handed out.
+                // All stripes are in progress.
                 let is_exhausted = scrub.is_some_and(|scrub| scrub.cursor >= self.stripes);
                 let is_unpaced = scrub.is_some_and(|scrub| !scrub.is_paced);
                 let next = inner.plan.next.filter(|_| !is_exhausted && !is_running);
@@ -398,14 +399,14 @@ impl Set {
             .store(at.map_or(u64::MAX, micros), Ordering::Release);
     }
 
-    /// The targets as they are now.
+    /// The current view of the targets.
     #[inline]
     #[must_use]
     pub fn view(&self) -> View {
         View::from_word(self.view.load(Ordering::Acquire))
     }
 
-    /// Returns `true` if the view is another one than `seen`.
+    /// Returns `true` if the view differs from `seen`.
     #[inline]
     pub(super) fn has_changed(&self, seen: View) -> bool {
         self.view.load(Ordering::Acquire) != seen.to_word()
@@ -423,7 +424,7 @@ impl Set {
         self.has_checksums.load(Ordering::Acquire)
     }
 
-    /// Returns `true` if blocks have to be given checksums that are bound to their place.
+    /// Returns `true` if blocks have to be given checksums that are bound to their location.
     pub(super) fn is_to_convert(&self) -> bool {
         self.converts && !self.has_checksums()
     }
@@ -433,15 +434,15 @@ impl Set {
         self.inner().redundancy.state()
     }
 
-    /// A target is offline, for this reason.
+    /// Detaches a target, and logs the reason.
     #[cold]
     pub fn detach(&self, target: Target, why: impl fmt::Display) {
         self.detach_locked(&mut self.inner(), target, &why);
     }
 
-    /// A target is unresponsive. A second target is not detached for that alone, because an overloaded machine would lose its data over it.
-    /// A target that is being rebuilt is detached again, since the two others can continue without it. Returns `true` if the target is
-    /// offline now.
+    /// Handles an unresponsive target. A second target is not detached only because it is unresponsive: on an overloaded machine, that
+    /// would take the set offline. A target that is being rebuilt is detached again, because the other two can continue without it. Returns
+    /// `true` if the target is offline now.
     #[cold]
     pub fn stalled(&self, target: Target, why: impl fmt::Display) -> bool {
         let mut inner = self.inner();
@@ -494,7 +495,7 @@ impl Set {
         self.publish(inner);
     }
 
-    /// A worker has acted on this view: no earlier effect of it is outstanding.
+    /// Records that a worker has applied this view: none of its requests from earlier views are outstanding.
     pub(super) fn acknowledge(&self, worker: u32, view: View) {
         if let Some(acted_on) = self.acted_on.get(worker as usize) {
             acted_on.store(view.generation, Ordering::Release);
@@ -508,8 +509,8 @@ impl Set {
         workers.all(|acted_on| acted_on.load(Ordering::Acquire) == generation)
     }
 
-    /// A detached target that may rejoin: all workers have let go of it, and the others have committed an epoch without it. Otherwise
-    /// another target could take its place, and the superblocks would not tell which of the three is stale.
+    /// Returns a detached target that may rejoin: all workers have closed their connections to it, and the others have committed an epoch
+    /// without it. Before that, the superblocks would not show which of the three targets is stale.
     #[must_use]
     pub fn rejoin_candidate(&self) -> Option<Target> {
         let inner = self.inner();
@@ -521,12 +522,12 @@ impl Set {
         }
     }
 
-    /// Judges a target that wants to rejoin. `is_same_storage`: it has the identity of the detached one. Returns `true` if it has all that
-    /// it had then.
+    /// Checks a target that is about to rejoin. `is_same_storage`: it has the identity of the detached target. Returns `true` if it still
+    /// has the data that the detached target had.
     ///
     /// # Errors
     ///
-    /// It is a member of another set, or has another place in this one; the text says so.
+    /// Description of the mismatch: it is a member of another set, or has another number in this one.
     pub fn admit(
         &self,
         target: Target,
@@ -555,12 +556,13 @@ impl Set {
                 place.map_or("another target", |place| place.name())
             ));
         }
-        // A copy from before the session is of an earlier epoch. Targets that have committed none cannot be told from each other.
+        // A copy from before the session is of an earlier epoch. Targets that have not committed any epoch are indistinguishable.
         let had = inner.departed.filter(|&epoch| epoch != Epoch::NONE);
         Ok(is_same_storage && had == Some(superblock.epoch))
     }
 
-    /// A detached target is attached to all workers. Unless it `has_kept` its content, all of it is rebuilt. `keeps`: it has a superblock.
+    /// Makes a target that is attached to all workers rejoin. Unless it `has_kept` its data, it is rebuilt completely. `keeps`: it has a
+    /// superblock.
     pub fn rejoin(&self, target: Target, has_kept: bool, keeps: bool) {
         let mut inner = self.inner();
         if let Some(membership) = &mut inner.membership {
@@ -579,7 +581,7 @@ impl Set {
         membership.superblock_of(target)
     }
 
-    /// A target has persisted this.
+    /// Records that a target has persisted this superblock.
     pub fn persisted(&self, target: Target, superblock: Superblock) {
         let mut inner = self.inner();
         if let Some(membership) = &mut inner.membership {
@@ -587,7 +589,7 @@ impl Set {
             let committed = membership.is_committed();
             self.is_committed.store(committed, Ordering::Release);
         }
-        // A rebuilt target may count now.
+        // A rebuilt target may have become a member.
         self.schedule(&inner);
     }
 
@@ -597,7 +599,7 @@ impl Set {
         self.is_committed() || matches!(self.state(), State::Failed { .. })
     }
 
-    /// All I/Os have completed: starts closing the set, as clean if it is.
+    /// Starts closing the set after all I/Os have completed; as clean, if it is consistent.
     pub fn conclude(&self) {
         let mut inner = self.inner();
         let has_failed = matches!(inner.redundancy.state(), State::Failed { .. });
@@ -610,7 +612,7 @@ impl Set {
         }
     }
 
-    /// Returns `true` if the superblocks record what [`conclude`](Self::conclude) started.
+    /// Returns `true` if the targets have persisted the superblocks of [`conclude`](Self::conclude).
     #[must_use]
     pub fn is_concluded(&self) -> bool {
         let inner = self.inner();
@@ -620,38 +622,38 @@ impl Set {
             || inner.membership.as_ref().is_none_or(Membership::is_clean)
     }
 
-    /// The target that misses what was acknowledged.
+    /// The target that misses acknowledged writes, if any.
     #[must_use]
     pub fn stale(&self) -> Option<Target> {
         self.inner().stale
     }
 
-    /// Returns `true` if all targets hold all that was written.
+    /// Returns `true` if all targets are current.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
         self.state() == State::Healthy
     }
 
-    /// Stripes whose chunks may be inconsistent.
+    /// Number of stripes whose chunks may be inconsistent.
     #[must_use]
     pub fn unverified_stripes(&self) -> u64 {
         self.unverified.len()
     }
 
-    /// Returns `true` if the chunks of a stripe may not fit each other.
+    /// Returns `true` if the chunks of a stripe may be inconsistent.
     #[must_use]
     pub fn is_unverified(&self, stripe: u64) -> bool {
         self.unverified.contains(stripe)
     }
 
-    /// Times that a stripe could not be rebuilt because its block has no checksum, and two chunks are too few to tell that they are of
-    /// one write.
+    /// Number of failed attempts to rebuild a stripe because its block has no checksum, and two chunks alone do not prove that they
+    /// belong to the same write.
     #[must_use]
     pub fn undecided(&self) -> u64 {
         self.inner().counts.undecided
     }
 
-    /// Starts a scrub of all stripes now, as fast as it can be.
+    /// Starts a scrub of all stripes now, at full speed.
     pub fn scrub_now(&self) {
         let mut inner = self.inner();
         inner.scrub = Some(Scrub::new(0, false));
@@ -704,7 +706,7 @@ impl Set {
         self.has_work.load(Ordering::Acquire) || self.work_at.load(Ordering::Acquire) <= micros(now)
     }
 
-    /// A read has found a chunk of this stripe that is not what was written.
+    /// Queues the repair of this stripe, of which a read has found a corrupt chunk.
     #[cold]
     pub(super) fn request_repair(&self, stripe: u64) {
         let mut inner = self.inner();
@@ -714,12 +716,12 @@ impl Set {
         }
     }
 
-    /// The next stripe to work on, if there is one now.
+    /// Returns the next stripe to process, if there is one now.
     #[cold]
     pub(super) fn next_work(&self, now: Duration) -> Option<Work> {
         let mut inner = self.inner();
-        // Before all workers have acted on the view, one might still write a stripe without the target that is rebuilt. And before the
-        // superblocks record that the set is in use, no write of that use may be stored.
+        // Until all workers have applied the view, one of them might still write a stripe without the target that is rebuilt. And until the
+        // superblocks record that the set is in use, nothing may be stored.
         if inner.is_quiesced || !self.is_committed() || !self.all_have_acted(&inner) {
             return None;
         }
@@ -752,14 +754,14 @@ impl Set {
         next
     }
 
-    /// The session is about to end: no further work on stripes. From now on, targets store only writes of an initiator.
+    /// Stops background work on stripes before the session ends: from now on, targets store only an initiator's writes.
     pub fn quiesce(&self) {
         let mut inner = self.inner();
         inner.is_quiesced = true;
         self.schedule(&inner);
     }
 
-    /// Returns `true` if no stripe is being worked on.
+    /// Returns `true` if no stripe is being processed.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         self.inner().at_work == 0
@@ -804,7 +806,7 @@ impl Set {
                 (self.wake)();
             }
             if !membership.is_confirmed_member(target) || !membership.is_committed() {
-                // It counts once its superblock says so: otherwise, the next service would not know.
+                // It is a member only after its superblock says so: otherwise, the next service would not know.
                 return;
             }
         }
@@ -834,7 +836,7 @@ impl Set {
             // One chunk of each stripe was recomputed from the others.
             self.unverified.clear();
         } else {
-            // It has claimed to have the rest. A copy of its disk from the same epoch would claim the same.
+            // The target has reported the other stripes as current, but so would an older copy of its disk from the same epoch.
             inner.scrub = Some(Scrub::new(0, false));
         }
         inner.redundancy.rebuilt();
@@ -872,7 +874,7 @@ impl Set {
         Some(stripe)
     }
 
-    /// Reports what became of a stripe. Its lock is still held.
+    /// Reports the outcome of work on a stripe. The stripe's lock is still held.
     pub(super) fn finish_work(&self, work: Work, outcome: Outcome, now: Duration) {
         let mut inner = self.inner();
         inner.at_work -= 1;
@@ -889,7 +891,7 @@ impl Set {
             *repaired += 1;
             if *repaired >= FAILING && repaired.is_power_of_two() {
                 tracing::error!(
-                    "storage target {} may be failing: {repaired} of its chunks were not what was written, and had to be rewritten",
+                    "storage target {} may be failing: {repaired} of its chunks were corrupt, and had to be rewritten",
                     target.name()
                 );
             }
@@ -959,7 +961,7 @@ impl Set {
         scrub.in_flight.retain(|&other| other != stripe);
         let counts = &mut inner.counts.scrub;
         match outcome {
-            // The set does not count as converted before all blocks are.
+            // The set is converted only when all blocks are.
             Outcome::Retry | Outcome::Unconverted(_) | Outcome::Undecided => scrub.failed += 1,
             _ => scrub.done += 1,
         }
@@ -989,7 +991,7 @@ impl Set {
         inner.scrub = None;
         inner.plan.cursor = 0;
         if failed != 0 {
-            // They are tried again soon, and only then the set counts as converted.
+            // These stripes are retried soon, and only then is the set converted.
             inner.plan.next = inner.plan.next.map(|_| now + RETRY_PAUSE);
             return;
         }
@@ -1006,7 +1008,7 @@ impl Set {
         }
     }
 
-    /// The state at this moment.
+    /// Returns a snapshot for metrics.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let inner = self.inner();
@@ -1031,7 +1033,7 @@ impl Set {
         }
     }
 
-    /// The numbers of the session.
+    /// Returns the summary of the session.
     #[must_use]
     pub fn summary(&self) -> Summary {
         self.summary_of(&self.inner())
@@ -1054,7 +1056,7 @@ impl Set {
         }
     }
 
-    /// Warns of what the next session has to do, now that which stripes a target has missed is forgotten.
+    /// Logs a warning if the next session has to rebuild a target completely: the bitmap of missed stripes is not persisted.
     pub fn warn_of_missed_stripes(&self) {
         let inner = self.inner();
         let (State::Degraded(target) | State::Rebuilding(target)) = inner.redundancy.state() else {
@@ -1124,7 +1126,7 @@ mod tests {
     use super::super::membership::EpochIds;
     use super::*;
 
-    /// A set whose targets have committed `epoch` and are to commit another.
+    /// A set whose targets have committed `epoch` and have to commit another one.
     fn set_of(epoch: Epoch) -> Set {
         let found = Target::ALL.map(|target| Found::Superblock(found(target, epoch)));
         let instructions = Instructions {
@@ -1173,7 +1175,7 @@ mod tests {
         let target = Target::ALL[1];
         let set = set_of(Epoch { number: 3, id: 30 });
         set.detach(target, "test");
-        // Not a member until it is rebuilt: its superblock is of no epoch.
+        // The target is not a member until it is rebuilt: its superblock has no epoch.
         set.rejoin(target, false, true);
         set.detach(target, "test");
         let again = Found::Superblock(found(target, Epoch::NONE));

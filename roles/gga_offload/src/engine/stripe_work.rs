@@ -1,19 +1,18 @@
-//! Work on stripes that no request asks for: rebuild, resync, repair and scrub.
+//! Background work on stripes: rebuild, resync, repair and scrub.
 //!
 //! # Stripes that were never written
 //!
-//! A block device reads zeros there, but three chunks of zeros do not prove that a stripe was never written. So the first scrub of a
-//! set, which gives all blocks a checksum, also stores blocks of zeros in stripes that are unwritten; until it has completed, a stripe reads as
-//! zeros if all three chunks were read and are zero. Two chunks are not enough: one half of a block without checksum may be zero. From then
-//! on every stripe was written, and chunks of zeros are damage like any other.
+//! Unwritten blocks of a block device read as zeros, but three chunks of zeros do not prove that a stripe was never written. So the first
+//! scrub of a set, which gives all blocks a checksum, also stores blocks of zeros in unwritten stripes; until it has completed, a stripe
+//! reads as zeros if all three chunks were read and are zero. Two chunks are not enough: one half of a block without checksum may be zero.
+//! Afterwards every stripe has been written, and chunks of zeros are corruption like any other.
 //!
-//! A write that was interrupted may have stored one chunk only. The two others are zero, which is the block as it was before, unless the
-//! three chunks may be what is left of a block without checksum. Blocks without checksum whose content is zero are no exception: either way
-//! the content is the same. So an interrupted scrub leaves no stripe unreadable.
+//! An interrupted write may have stored only one chunk. The other two are zero, which is the previous content of the block, unless the
+//! three chunks may be the remains of a block without checksum. Blocks without checksum whose content is zero are no exception: the content
+//! is the same either way. So an interrupted scrub leaves no stripe unreadable.
 //!
-//! A checksum says where a block belongs and that it is whole, not when it was written. A target that loses a write and keeps the
-//! chunk that it had before shows when its old chunk does not fit the new other one, that is, by the next read or scrub, as long as it
-//! is the only one.
+//! A checksum proves a block's location and integrity, not its age. A target that loses a write, and so keeps its stale chunk, is detected
+//! by the next read or scrub, because the stale chunk is inconsistent with the new ones, as long as only one target is affected.
 
 use super::read::Quality;
 use super::request::{Operation, Request};
@@ -22,7 +21,7 @@ use super::{Action, Slot, Stage, Status, StripeEngine};
 use crate::{Target, Targets};
 
 impl StripeEngine {
-    /// Begins with stripes to rebuild, verify or repair, as long as there are any and slots for them.
+    /// Starts work on stripes to rebuild, verify or repair, as long as there are stripes and idle slots.
     #[cold]
     pub(super) fn begin_works(&mut self) {
         while let Some(&slot) = self.idle_workers.last() {
@@ -44,7 +43,7 @@ impl StripeEngine {
         }
     }
 
-    /// Reads the chunks of the work's stripe, which is locked.
+    /// Reads the chunks of the stripe, which is locked.
     pub(super) fn begin_work(&mut self, slot: u32, work: Work) {
         let rebuilding = match work.purpose {
             Purpose::Rebuild(target) => Targets::only(target),
@@ -75,7 +74,7 @@ impl StripeEngine {
             (Some(target), Some(rebuilding)) if missing == Targets::only(rebuilding) => {
                 self.remake(slot, target);
             }
-            // Its disk cannot read it: it is given the chunk again.
+            // The target's disk cannot read the chunk: it is rewritten.
             (Some(target), None) if missing.len() == 1 && !self.is_detached(target) => {
                 self.remake(slot, target);
             }
@@ -83,7 +82,7 @@ impl StripeEngine {
         }
     }
 
-    /// All chunks are consistent. A block without a checksum that is bound to its place is given one.
+    /// Handles a stripe with consistent chunks. A block without a checksum that is bound to its location is given one.
     pub(super) fn chunks_fit(&mut self, slot: u32, quality: Quality) {
         let set = &self.setup.set;
         let stripe = self.slots[slot as usize].stripe();
@@ -109,7 +108,7 @@ impl StripeEngine {
         self.create_parity(slot, Stage::ResealParity, false);
     }
 
-    /// The trailer is in the chunk of data_2, and so changes the parity.
+    /// Recomputes the parity after a change of the trailer, which is in the chunk of data_2.
     pub(super) fn store_resealed(&mut self, slot: u32) {
         let targets = Targets::without(Target::Data1);
         self.write_chunks(slot, targets, Stage::ResealStore, false);
@@ -126,7 +125,7 @@ impl StripeEngine {
         self.end_work(slot, outcome);
     }
 
-    /// Stores a block of zeros in the stripe at hand, which was never written.
+    /// Stores a block of zeros in the current stripe, which was never written.
     #[cold]
     pub(super) fn initialize(&mut self, slot: u32) {
         let it = self.slot(slot);
@@ -135,12 +134,12 @@ impl StripeEngine {
         self.act(Action::EncodeZeros { slot, stripe });
     }
 
-    /// Has all chunks of an unwritten stripe stored.
+    /// Stores all chunks of a previously unwritten stripe.
     pub(super) fn store_initialized(&mut self, slot: u32) {
         self.write_chunks(slot, Targets::ALL, Stage::InitialStore, false);
     }
 
-    /// Recomputes the chunk of a target from the two others.
+    /// Recovers the chunk of a target from the other two.
     #[cold]
     pub(super) fn remake(&mut self, slot: u32, target: Target) {
         let stage = Stage::Remake(target);
@@ -150,7 +149,7 @@ impl StripeEngine {
         }
     }
 
-    /// The chunk is recomputed, and the block with it judged: the target is sent the chunk.
+    /// Stores the recovered chunk on its target, after the block was verified with it.
     #[cold]
     pub(super) fn remade(&mut self, slot: u32, target: Target, quality: Quality) {
         let it = &self.slots[slot as usize];
@@ -158,9 +157,9 @@ impl StripeEngine {
         if is_rebuild && quality == Quality::Bare && self.may_be_mixed(slot) {
             return self.end_work(slot, Outcome::Undecided);
         }
-        // Data that may not be a block must not overwrite a chunk that may be the right one.
+        // Data that may not be a valid block must not overwrite a chunk that may be correct.
         if !is_rebuild && !self.is_good(slot, quality) && !quality.is_unwritten() {
-            // After an unclean shutdown, the chunk that could not be read may tell.
+            // After an unclean shutdown, the chunk that could not be read may be needed to decide.
             let is_resync = it.work.map(|work| work.purpose) == Some(Purpose::Resync);
             let outcome = if is_resync {
                 Outcome::Retry
@@ -200,7 +199,7 @@ impl StripeEngine {
         self.end_work(slot, Outcome::Retry);
     }
 
-    /// Ends work on a stripe. Without success, it is tried again.
+    /// Completes work on a stripe. If it has failed, it is retried later.
     #[cold]
     pub(super) fn end_work(&mut self, slot: u32, outcome: Outcome) {
         let Some(work) = self.slot(slot).work.take() else {

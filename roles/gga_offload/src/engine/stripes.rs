@@ -33,32 +33,33 @@ pub(crate) enum Access {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ticket(u32);
 
-/// The queue for a lock. Four share a cache line, and there are no more than needed: I/Os take locks all over, which should be in a
-/// core's cache, while two workers rarely meet on one. Tickets wrap, which does no harm: there are never as many at once.
+/// A ticket lock for readers and writers. Four locks share a cache line, and no more are allocated than needed: I/Os take locks at
+/// random, so all of them should fit in a core's cache, while two workers rarely contend for one. Tickets may wrap: there are never that
+/// many at once.
 #[repr(align(16))]
 #[derive(Debug, Default)]
 struct Lock {
-    /// The next ticket.
+    /// The next ticket to be issued.
     next: AtomicU32,
-    /// The ticket with which a read is served: all before it are writes that have finished, or reads.
+    /// A read with this ticket may proceed: all earlier writes have completed.
     readers: AtomicU32,
-    /// The ticket with which a write is served: all before it have finished.
+    /// A write with this ticket may proceed: all earlier reads and writes have completed.
     writers: AtomicU32,
 }
 
 /// The locks of all stripes.
 #[derive(Debug)]
 pub(crate) struct StripeLocks {
-    /// A power of two of them.
+    /// Their number is a power of two.
     locks: Box<[Lock]>,
     /// `true` if there is more than one worker.
     is_shared: bool,
 }
 
 impl StripeLocks {
-    /// Locks for a session with this many workers, which have this many transactions together.
+    /// Creates the locks for a session with this many workers and this many transactions in total.
     ///
-    /// With one worker, only that one may use it.
+    /// With one worker, only that worker's thread may use them.
     pub(crate) fn new(workers: u32, transactions: u64) -> Self {
         let wanted = transactions.saturating_mul(LOCKS_PER_TRANSACTION);
         let locks = wanted.clamp(LOCKS.0, LOCKS.1).next_power_of_two();
@@ -68,7 +69,7 @@ impl StripeLocks {
         }
     }
 
-    /// The lock of a stripe: neighbours have different ones.
+    /// The lock of a stripe; neighbouring stripes have different locks.
     #[inline]
     pub(crate) fn of(&self, stripe: u64) -> usize {
         // The multiplier spreads stripes that are a power of two apart, as those of workers are.
@@ -76,13 +77,13 @@ impl StripeLocks {
             as usize
     }
 
-    /// Draws a ticket. It has to be locked and unlocked, or no ticket behind it is ever served.
+    /// Draws a ticket. It must be locked and unlocked, or later tickets wait for ever.
     #[inline]
     pub(crate) fn queue(&self, lock: usize) -> Ticket {
         Ticket(self.add_one(&self.locks[lock].next, Ordering::Relaxed))
     }
 
-    /// Locks with a ticket, if it is served.
+    /// Locks with a ticket, if it is the ticket's turn.
     #[inline]
     pub(crate) fn try_lock(&self, lock: usize, ticket: Ticket, access: Access) -> bool {
         let lock = &self.locks[lock];
@@ -117,7 +118,7 @@ impl StripeLocks {
         }
     }
 
-    /// Adds one to a word of a lock, and returns what it was.
+    /// Increments a word of a lock, and returns its previous value.
     #[inline]
     fn add_one(&self, word: &AtomicU32, order: Ordering) -> u32 {
         if self.is_shared {
@@ -129,26 +130,25 @@ impl StripeLocks {
     }
 }
 
-/// Maximum number of bits, 2 MiB. In a larger storage, a bit stands for several stripes.
+/// Maximum number of bits: 2 MiB of memory. In a larger storage, a bit represents several stripes.
 const MAX_BITS: u64 = 1 << 24;
 
-/// A set of stripes that all threads share. In a large storage, a bit stands for a run of neighbouring stripes, which are in the set
+/// A set of stripes, shared by all threads. In a large storage, a bit represents a run of adjacent stripes, which are added and removed
 /// together.
 ///
-/// The locks of stripes order what different threads do about one stripe: the owner of a lock sees what was set and cleared under it
-/// before.
+/// Stripe locks order the accesses of different threads to the bit of a stripe: the owner of a lock sees all changes made under it before.
 #[derive(Debug)]
 pub(crate) struct StripeBitmap {
     words: Box<[AtomicU64]>,
     /// Runs that are in the set.
     runs: AtomicU64,
-    /// Each run has this power of two of stripes.
+    /// Binary logarithm of the number of stripes per run.
     shift: u32,
     stripes: u64,
 }
 
 impl StripeBitmap {
-    /// An empty set for this many stripes.
+    /// Creates an empty set for this many stripes.
     pub(crate) fn new(stripes: u64) -> Self {
         Self::with_bits(stripes, MAX_BITS)
     }
@@ -201,14 +201,14 @@ impl StripeBitmap {
         begin..begin.saturating_add(1 << self.shift).min(self.stripes)
     }
 
-    /// The first run in the set from this one on.
+    /// Returns the first run in the set at or after `from`.
     fn next_run(&self, from: u64) -> Option<u64> {
         let (first, _) = Self::place(from);
         let words = self.words.iter().enumerate().skip(first);
         words
             .map(|(index, word)| {
                 let word = word.load(Ordering::Acquire);
-                // Of the first word, the runs before `from` do not count.
+                // In the first word, the runs before `from` are masked.
                 let word = if index == first {
                     word & (u64::MAX << (from % 64))
                 } else {
@@ -234,13 +234,13 @@ impl StripeBitmap {
         self.runs.store(0, Ordering::Release);
     }
 
-    /// Returns `true` if a stripe, or another one of its run, is in the set.
+    /// Returns `true` if the stripe, or another stripe of its run, is in the set.
     pub(crate) fn contains(&self, stripe: u64) -> bool {
         let (word, bit) = Self::place(stripe >> self.shift);
         self.words[word].load(Ordering::Acquire) & bit != 0
     }
 
-    /// Number of stripes, counting whole runs.
+    /// Number of stripes in the set, counting whole runs.
     pub(crate) fn len(&self) -> u64 {
         let runs = self.runs.load(Ordering::Acquire);
         runs.saturating_mul(1 << self.shift).min(self.stripes)
@@ -249,43 +249,43 @@ impl StripeBitmap {
 
 // The order in which stripes are rebuilt or verified.
 
-/// A pass over a [`StripeBitmap`]: stripes that are handed out, and those that are done. A run leaves the bitmap when all its stripes are
-/// done; failed ones stay for the next pass.
+/// A pass over a [`StripeBitmap`]: tracks stripes in progress and completed ones. A run is removed from the bitmap when all its stripes have
+/// completed; runs with failed stripes stay for the next pass.
 #[derive(Debug)]
 pub(super) struct Pass {
     /// Stripes in the bitmap at the beginning.
     total: u64,
     done: u64,
-    /// Stripes to hand out of the last run in `open`.
+    /// Stripes of the last run in `open` that were not started.
     current: Range<u64>,
     /// Runs that were started.
     open: Vec<OpenRun>,
     /// Start of the search for the next run.
     next_run: u64,
-    /// Stripes of this pass that failed.
+    /// Number of failed stripes of this pass.
     failed: u64,
 }
 
 #[derive(Debug)]
 struct OpenRun {
     run: u64,
-    /// Stripes that are not done.
+    /// Number of stripes that have not completed.
     left: u64,
     has_failed: bool,
 }
 
-/// The answer to a request for work.
+/// The next step of a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
     Stripe(u64),
-    /// None, until stripes that were handed out are done.
+    /// Wait until stripes in progress have completed.
     Wait,
-    /// No stripe: all were handed out once, and this many of them failed.
+    /// The pass is complete, with this many failed stripes.
     EndOfPass {
-        /// They are tried again in the next pass.
+        /// Retried in the next pass.
         failed: u64,
     },
-    /// None: the bitmap is empty.
+    /// The bitmap is empty.
     Complete,
 }
 
@@ -301,12 +301,12 @@ impl Pass {
         }
     }
 
-    /// Stripes that are done, and all that were in the bitmap at the beginning.
+    /// Number of completed stripes, and number of stripes that were in the bitmap at the start.
     pub(super) fn progress(&self) -> (u64, u64) {
         (self.done, self.total)
     }
 
-    /// The next stripe. After the end of a pass, the next call starts another one.
+    /// Returns the next stripe. After the end of a pass, the next call starts another one.
     pub(super) fn next(&mut self, missed: &StripeBitmap) -> Next {
         if let Some(stripe) = self.current.next() {
             return Next::Stripe(stripe);
@@ -333,7 +333,7 @@ impl Pass {
         }
     }
 
-    /// A stripe that was handed out is done, or has failed.
+    /// Records the completion or failure of a stripe.
     pub(super) fn finish(&mut self, missed: &StripeBitmap, stripe: u64, is_done: bool) {
         let run = missed.run_of(stripe);
         let Some(place) = self.open.iter().position(|open| open.run == run) else {
@@ -475,7 +475,7 @@ mod tests {
         }
     }
 
-    /// Rounds of a thread, at most: fewer where the lock is passed on slowly, because other processes use the CPUs.
+    /// Maximum number of rounds of a thread: fewer if the lock is passed on slowly because other processes use the CPUs.
     fn rounds(count: u64) -> impl Iterator<Item = u64> {
         let deadline = Instant::now() + Duration::from_secs(5);
         (0..count).take_while(move |_| Instant::now() < deadline)

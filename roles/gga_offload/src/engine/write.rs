@@ -1,4 +1,4 @@
-//! Writes of the initiator's blocks, and flushes: by all targets that are online.
+//! Writes of the initiator's blocks, and flushes, on all online targets.
 
 use super::{Action, Stage, Status, StripeEngine};
 use crate::Targets;
@@ -55,7 +55,7 @@ impl StripeEngine {
         }
     }
 
-    /// Has the chunks of the block at hand stored, on all targets that are online.
+    /// Stores the chunks of the current block on all online targets.
     #[inline]
     fn store(&mut self, slot: u32) {
         self.follow_view();
@@ -68,7 +68,7 @@ impl StripeEngine {
         self.write_chunks(slot, sinks, Stage::Store, false);
     }
 
-    /// Before the stripe changes anywhere, it is known that a target misses it.
+    /// Marks the stripe as missed by a target before any other target changes it.
     #[cold]
     fn store_degraded(&mut self, slot: u32) {
         let stripe = self.slot(slot).stripe();
@@ -76,7 +76,7 @@ impl StripeEngine {
         self.degraded_counts().writes += 1;
     }
 
-    /// Every target has stored its chunk, or has failed to, or is detached.
+    /// Completes a store after every target has stored its chunk, failed or was detached.
     #[inline]
     pub(super) fn stored(&mut self, slot: u32) {
         let it = &self.slots[slot as usize];
@@ -88,7 +88,7 @@ impl StripeEngine {
 
     #[cold]
     fn stored_on_some(&mut self, slot: u32) {
-        // A target whose rebuild has just completed counts, though the write was begun before.
+        // A target whose rebuild has just completed counts, although the write was started before.
         self.follow_view();
         let it = &self.slots[slot as usize];
         let (stripe, asked, failed) = (it.stripe(), it.asked, it.failed);
@@ -96,10 +96,10 @@ impl StripeEngine {
         if !self.setup.is_degradable && !failed.is_empty() {
             return self.fail(slot, status);
         }
-        // The chunk of a target that has missed the stripe before does not count.
+        // The chunk of a target that had missed the stripe does not count.
         let was_missed = self.setup.set.missed.contains(stripe);
         let holders = self.view.holders(asked, failed, was_missed);
-        // With a second target offline, two targets may hold the chunks, but a read cannot tell.
+        // With a second target offline, two targets may have the chunks, but a read cannot know that.
         if holders.len() < 2 || self.setup.set.view().has_failed() {
             return self.too_few_targets(slot);
         }
@@ -114,7 +114,7 @@ impl StripeEngine {
         self.uncommitted.push(slot);
     }
 
-    /// Goes on with degraded writes and flushes when the epoch without the target that missed them is committed.
+    /// Continues degraded writes and flushes once the epoch without the target that missed them is committed.
     #[cold]
     pub(super) fn retry_uncommitted(&mut self) {
         loop {
@@ -136,7 +136,7 @@ impl StripeEngine {
 
 /// Flushes.
 impl StripeEngine {
-    /// Has all targets that are online make durable what they have stored.
+    /// Makes all acknowledged chunks durable on the online targets.
     #[cold]
     pub(super) fn begin_flush(&mut self, slot: u32) {
         self.follow_view();
@@ -150,7 +150,7 @@ impl StripeEngine {
         self.act(Action::Flush { slot, targets });
     }
 
-    /// Every target has flushed, or has failed to, or is detached.
+    /// Completes a flush after every target has flushed, failed or was detached.
     #[cold]
     pub(super) fn flushed(&mut self, slot: u32) {
         let it = &self.slots[slot as usize];

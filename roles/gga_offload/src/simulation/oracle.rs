@@ -1,22 +1,22 @@
-//! Oracle of valid reads: linearizability of each block.
+//! Oracle for reads: checks that the history of each block is linearizable.
 
 use std::time::Duration;
 
-/// A write of a block, with a version that no other write of the block has.
+/// A write of a block. Its version is unique among the writes of the block.
 #[derive(Debug, Clone, Copy)]
 struct Write {
     version: u64,
     invoked: Duration,
-    /// When it had taken effect at the latest: it was acknowledged, or a read has returned it.
+    /// Latest time at which it took effect: it was acknowledged, or first returned by a read.
     effective: Option<Duration>,
-    /// When it was acknowledged, or its outcome became unknown for ever.
+    /// Time at which it was acknowledged, or its outcome became permanently unknown.
     ended: Option<Duration>,
     is_acknowledged: bool,
-    /// `true` if a power failure cannot change it: all of its chunks that were stored are durable.
+    /// `true` if a power failure cannot undo it: all of its stored chunks are durable.
     is_settled: bool,
-    /// When the first read that has returned it was complete.
+    /// Completion time of the first read that returned it.
     observed: Option<Duration>,
-    /// When a read was complete that has returned another version after this one had been observed.
+    /// Completion time of the first read that returned another version after this one had been observed.
     superseded: Option<Duration>,
 }
 
@@ -24,20 +24,20 @@ struct Write {
 #[derive(Debug, Clone)]
 pub(super) struct BlockHistory {
     writes: Vec<Write>,
-    /// Writes that were neither acknowledged nor failed.
+    /// Number of writes that have neither been acknowledged nor failed.
     in_flight: u32,
-    /// `true` if the write that ended last was acknowledged, with no other one in flight.
+    /// `true` if the last completed write was acknowledged while no other one was in flight.
     is_certain: bool,
-    /// When chunks of another block were last stored in its place, unless it was written since.
+    /// Time at which chunks of another block were last stored in its location, unless it was written since.
     damaged: Option<Duration>,
-    /// When a chunk was last repaired or rebuilt, unless that was flushed since.
+    /// Time at which a chunk was last repaired or rebuilt, unless that was flushed since.
     rewritten: Option<Duration>,
-    /// When the outcome of a write was last found to be unknown, unless another one was acknowledged since.
+    /// Time at which the outcome of a write last became unknown, unless another one was acknowledged since.
     torn: Option<Duration>,
 }
 
 impl BlockHistory {
-    /// Of a block with version 0.
+    /// History of a block with version 0.
     pub(super) fn new() -> Self {
         let first = Write {
             version: 0,
@@ -59,7 +59,7 @@ impl BlockHistory {
         }
     }
 
-    /// A write is invoked. Returns its version.
+    /// Records the invocation of a write. Returns its version.
     pub(super) fn write(&mut self, now: Duration) -> u64 {
         let version = self.writes.last().map_or(0, |write| write.version) + 1;
         self.in_flight += 1;
@@ -76,7 +76,7 @@ impl BlockHistory {
         version
     }
 
-    /// A write is acknowledged, or its outcome is unknown for ever: it may have taken effect, or take effect later.
+    /// Records that a write was acknowledged, or that its outcome is permanently unknown: it may have taken effect, or take effect later.
     pub(super) fn written(&mut self, version: u64, now: Duration, is_acknowledged: bool) {
         self.in_flight -= 1;
         self.is_certain = is_acknowledged && self.in_flight == 0;
@@ -96,14 +96,14 @@ impl BlockHistory {
         }
     }
 
-    /// A write is acknowledged that is durable by then.
+    /// Records that a write was durable when it was acknowledged.
     pub(super) fn made_durable(&mut self, version: u64) {
         if let Some(write) = self.of(version) {
             write.is_settled = true;
         }
     }
 
-    /// A flush has succeeded that was invoked at this time.
+    /// Records the success of a flush that was invoked at this time.
     pub(super) fn flushed(&mut self, invoked: Duration) {
         self.rewritten = self.rewritten.filter(|&at| at >= invoked);
         for write in &mut self.writes {
@@ -111,7 +111,8 @@ impl BlockHistory {
         }
     }
 
-    /// All targets lose power: of what was written since the last durable write, any part may be there, and the block may be torn.
+    /// Records a power failure of all targets: any subset of the data written since the last durable write may survive, and the block may
+    /// be torn.
     pub(super) fn lose_power(&mut self, now: Duration) {
         let durable = |write: &&Write| write.is_settled && write.is_acknowledged;
         let last = self.writes.iter().filter(durable);
@@ -135,28 +136,28 @@ impl BlockHistory {
         if may_be_torn {
             self.is_certain = false;
         }
-        // A lost repair leaves the damage, which costs the block when another chunk is missing.
+        // If a repair is lost, the damage remains, and the block is unreadable once another chunk is missing.
         if may_be_torn || self.rewritten.is_some() {
             self.damage(now);
         }
     }
 
-    /// A chunk is repaired or rebuilt.
+    /// Records that a chunk was repaired or rebuilt.
     pub(super) fn rewrite(&mut self, now: Duration) {
         self.rewritten = Some(now);
     }
 
-    /// A chunk of another block is stored in its place.
+    /// Records that a chunk of another block was stored in its location.
     pub(super) fn damage(&mut self, now: Duration) {
         self.damaged = Some(now);
     }
 
-    /// Returns `true` if its chunks may be of different writes, one of which has no known outcome.
+    /// Returns `true` if its chunks may belong to different writes, one of them with unknown outcome.
     pub(super) fn is_torn(&self) -> bool {
         self.torn.is_some()
     }
 
-    /// Returns `true` if its chunks may be those of another block: until it is written again, a read of it may fail.
+    /// Returns `true` if its chunks may belong to another block: until it is written again, reads of it may fail.
     pub(super) fn is_damaged(&self) -> bool {
         self.damaged.is_some()
     }
@@ -167,17 +168,17 @@ impl BlockHistory {
             .find(|write| write.version == version)
     }
 
-    /// Returns `true` if the last write was acknowledged, with no other one in flight: the block can be read for ever after.
+    /// Returns `true` if the last write was acknowledged while no other one was in flight: the block must stay readable.
     pub(super) fn is_certain(&self) -> bool {
         self.is_certain && self.in_flight == 0 && !self.is_damaged()
     }
 
-    /// Returns `true` if a write is neither acknowledged nor failed.
+    /// Returns `true` if a write is in flight.
     pub(super) fn is_being_written(&self) -> bool {
         self.in_flight != 0
     }
 
-    /// The reason for which a read that was invoked at this time must not return this version now; `None` if it may.
+    /// Returns the reason why a read that was invoked at this time must not return this version now; `None` if it may.
     pub(super) fn objection(&self, version: u64, invoked: Duration) -> Option<String> {
         let Some(write) = self.writes.iter().find(|write| write.version == version) else {
             return Some(format!("version {version} is stale, or was never written"));
@@ -201,7 +202,7 @@ impl BlockHistory {
             .then(|| format!("version {version} is stale: another one was read since it was"))
     }
 
-    /// A read has returned this version.
+    /// Records that a read has returned this version.
     pub(super) fn read(&mut self, version: u64, invoked: Duration, now: Duration) {
         for write in &mut self.writes {
             if write.version == version {

@@ -1,5 +1,5 @@
-//! The simulated processes. [`Service`]: the real engines and set of one session, and what a driver does for them with bytes.
-//! [`SimulatedTarget`]: a disk of 512-byte sectors with a volatile and a durable state, and a superblock.
+//! The simulated processes. [`Service`]: the real engines and set of one session, with a simulated driver that executes their actions on
+//! bytes. [`SimulatedTarget`]: a disk of 512-byte sectors with a volatile and a durable state, and a superblock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,20 +18,20 @@ use crate::engine::set::{ScrubPlan, Set};
 use crate::engine::stripes::StripeLocks;
 use crate::engine::{self, Comparison, Flaw, Quality, StripeEngine};
 
-/// Blocks of any content.
+/// Geometry in which blocks of any content can be stored.
 pub(super) const GEOMETRY: Geometry = Geometry {
     stored_block_size: 2 * CHUNK as u32,
     logical_block_size: LOGICAL as u32,
 };
-/// Bytes of a block.
+/// Size of a block in bytes.
 pub(super) const LOGICAL: usize = 2 * CHUNK - 64;
-/// Requests that each worker takes at once.
+/// Maximum number of requests in flight per worker.
 pub(super) const REQUESTS: u32 = 6;
 /// Time without an answer after which a target is unresponsive.
 pub(super) const STALL_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// The content of a version of a block. Without checksums, a mixture of two blocks is told from a block only where it cannot be
-/// decompressed, so that all of them have to be `compressible`.
+/// Generates the content of a version of a block. Without checksums, a mixture of two blocks is detected only if it cannot be
+/// decompressed, so all contents have to be `compressible`.
 pub(super) fn content_of(block: u64, version: u64, compressible: bool, into: &mut [u8]) {
     into[..8].copy_from_slice(&block.to_le_bytes());
     into[8..16].copy_from_slice(&version.to_le_bytes());
@@ -48,7 +48,7 @@ pub(super) fn content_of(block: u64, version: u64, compressible: bool, into: &mu
     }
 }
 
-/// The version that a block's content is of. `None` where it is of none, or of another block.
+/// Returns the version that a block's content belongs to. `None` for the content of another block, and for any other bytes.
 pub(super) fn version_of(block: u64, compressible: bool, content: &[u8]) -> Option<u64> {
     let version = u64::from_le_bytes(content.get(8..16)?.try_into().ok()?);
     let mut expected = [0; LOGICAL];
@@ -56,7 +56,7 @@ pub(super) fn version_of(block: u64, compressible: bool, content: &[u8]) -> Opti
     (content == expected).then_some(version)
 }
 
-/// The parity chunk of two data chunks.
+/// Adds `other` to `into`. The sum of two data chunks is their parity chunk.
 pub(super) fn xor(into: &mut [u8], other: &[u8]) {
     for (byte, other) in into.iter_mut().zip(other) {
         *byte ^= other;
@@ -64,9 +64,9 @@ pub(super) fn xor(into: &mut [u8], other: &[u8]) {
 }
 
 pub(super) struct SlotMemory {
-    /// The stripe buffer, which targets reach.
+    /// The stripe buffer, which targets can access.
     pub(super) buffer: [u8; 3 * CHUNK],
-    /// The stored block or the recovered chunk, which they do not reach.
+    /// The stored block or the recovered chunk, which targets cannot access.
     private: [u8; 2 * CHUNK],
     content: [u8; LOGICAL],
     /// The initiator's memory.
@@ -88,17 +88,17 @@ impl SlotMemory {
     }
 }
 
-/// A worker: a real engine, and memory.
+/// A worker: a real engine, and its memory.
 pub(super) struct Worker {
     pub(super) engine: StripeEngine,
     pub(super) slots: Vec<SlotMemory>,
-    /// By target: the connection; 0 for none.
+    /// Number of the connection to each target; 0 for none.
     pub(super) connections: [u64; 3],
-    /// Receives that are posted.
+    /// Posted receives without a message.
     pub(super) free_lanes: Vec<u32>,
-    /// Completions that have come and were not reaped yet.
+    /// Number of completions not yet reaped.
     pub(super) unreaped: u32,
-    /// The slot whose block is in `stored`.
+    /// Slot of the block in `stored`, which was verified last.
     judged: Option<u32>,
     stored: [u8; 2 * CHUNK],
     content: [u8; LOGICAL],
@@ -107,12 +107,12 @@ pub(super) struct Worker {
 /// Condition that the control thread of a session waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// The superblocks are to say that the set is in use.
+    /// The targets persist superblocks that mark the set as in use.
     Opening,
     Serving,
-    /// No further work on stripes is handed out.
+    /// Background work on stripes is being completed, and no more is started.
     Quiescing,
-    /// The superblocks are to say that the set is clean.
+    /// The targets persist superblocks that mark the set as clean.
     Closing,
 }
 
@@ -123,19 +123,19 @@ pub(super) struct Service {
     pub(super) workers: Vec<Worker>,
     pub(super) phase: Phase,
     pub(super) paused_until: Duration,
-    /// Time as the service experiences it: gaps in which it was not scheduled hardly count.
+    /// Time as the service experiences it: a gap in which it was not scheduled counts for at most two ticks.
     pub(super) own_time: Duration,
     pub(super) last_tick: Duration,
-    /// By target: the superblock that it was asked to persist, and when, in experienced time.
+    /// The superblock that each target was requested to persist, and the experienced time of the request.
     pub(super) asked: [Option<(Superblock, Duration)>; 3],
-    /// By target: the superblock that it has confirmed.
+    /// The superblock that each target has confirmed.
     pub(super) confirmed: [Option<Superblock>; 3],
-    /// By target: whether there is a control connection to it.
+    /// `true` for each target with a control connection.
     pub(super) is_connected: [bool; 3],
-    /// By target: which storage it was.
+    /// The identity that each target reported.
     pub(super) identities: [(u32, u32); 3],
     pub(super) is_rejoining: bool,
-    /// The state of the set that was shown last.
+    /// The last state of the set in the history.
     pub(super) state: State,
     encoder: Encoder,
     zeroes_unwritten: bool,
@@ -255,7 +255,7 @@ impl Service {
         memory.private[..CHUNK].copy_from_slice(&chunk);
     }
 
-    /// Puts the chunk that was recovered last into its place.
+    /// Copies the last recovered chunk to its position in the stripe buffer.
     pub(super) fn place_recovered(&mut self, worker: u32, slot: u32, target: usize) {
         let memory = &mut self.workers[worker as usize].slots[slot as usize];
         let mut chunk = [0; CHUNK];
@@ -331,7 +331,7 @@ impl Service {
 
     /// # Panics
     ///
-    /// The block was not judged: an engine must not ask for that.
+    /// The block was not verified, which an engine must do first.
     pub(super) fn reseal(&mut self, worker: u32, slot: u32, stripe: u64) {
         let place = self.place(stripe);
         let it = &mut self.workers[worker as usize];
@@ -342,11 +342,11 @@ impl Service {
         memory.private.copy_from_slice(&it.stored);
     }
 
-    /// Returns whether the block could be decompressed.
+    /// Returns `true` if the block could be decompressed.
     ///
     /// # Panics
     ///
-    /// The block was not judged: an engine must not ask for that.
+    /// The block was not verified, which an engine must do first.
     pub(super) fn decompress(&mut self, worker: u32, slot: u32, block: u8) -> bool {
         let it = &mut self.workers[worker as usize];
         assert_eq!(it.judged, Some(slot), "a block is used that was not judged");
@@ -355,7 +355,7 @@ impl Service {
     }
 }
 
-/// The request of an I/O.
+/// Creates the request of an I/O.
 pub(super) fn request(
     operation: Operation,
     is_durable: bool,
@@ -376,27 +376,27 @@ pub(super) fn request(
     }
 }
 
-/// Blocks, and so stripes, of the simulated storage.
+/// Number of blocks, and so of stripes, of the simulated storage.
 pub(super) const BLOCKS: u64 = 10;
-/// Bytes of a chunk.
+/// Size of a chunk in bytes.
 pub(super) const CHUNK: usize = 1024;
 const SECTOR: usize = 512;
-/// Time in which a target answers, unless it is away.
+/// Maximum response time of a target that is running and reachable.
 pub(super) const ANSWER_TIME: Duration = Duration::from_millis(2);
-/// Sectors of a chunk.
+/// Number of sectors per chunk.
 pub(super) const SECTORS: usize = CHUNK / SECTOR;
 
-/// The bytes of a disk and its superblock: what a copy of it has.
+/// Contents of a disk, including its superblock.
 #[derive(Debug, Clone)]
 pub(super) struct Disk {
-    /// Bytes, as the target reads them.
+    /// The bytes that the target reads.
     pub(super) bytes: Vec<u8>,
-    /// By sector: as it is after a power failure. `None` where that is the same.
+    /// Content of each sector after a power failure, if it differs.
     durable: Vec<Option<[u8; SECTOR]>>,
     superblock: Option<Superblock>,
-    /// The start of the machine since which sectors may not be durable.
+    /// Boot of the machine in which the disk was last in use; `None` after a clean shutdown.
     since: Option<u32>,
-    /// Tells it from any other.
+    /// Identifies the disk.
     pub(super) identity: u32,
 }
 
@@ -424,7 +424,7 @@ impl Disk {
         &mut self.bytes[Self::range(stripe)]
     }
 
-    /// Writes a sector of a chunk, which is not durable before the disk is synced.
+    /// Writes a sector of a chunk. The sector is not durable until the disk is synced.
     pub(super) fn write_sector(&mut self, stripe: u64, sector: usize, chunk: &[u8]) {
         let number = stripe as usize * SECTORS + sector;
         let at = number * SECTOR;
@@ -463,32 +463,32 @@ impl Disk {
 #[derive(Debug)]
 pub(super) struct SimulatedTarget {
     pub(super) disk: Disk,
-    /// A copy of the disk, from some time before.
+    /// An earlier copy of the disk.
     pub(super) copy: Option<Disk>,
     pub(super) is_up: bool,
-    /// Number of the start of its machine.
+    /// Number of boots of its machine.
     boot: u32,
-    /// The connection that it serves. Whatever comes over an earlier one is dropped.
+    /// Number of the connection that it serves. Messages over earlier ones are dropped.
     pub(super) connection: u64,
-    /// It is paused until this time.
+    /// Time at which a pause of the process ends.
     pub(super) paused_until: Duration,
-    /// Nothing gets from or to it before this time.
+    /// Time at which a partition of its network ends.
     pub(super) cut_until: Duration,
     pub(super) loses_write: bool,
     pub(super) misdirects_write_to: Option<u64>,
-    /// Number of reads from now on that fail.
+    /// Number of next reads that fail.
     pub(super) fails_reads: u8,
     pub(super) fails_write: bool,
     /// `true` if it was killed, has lost its connection or has failed to write a chunk since it joined the set.
     pub(super) has_failed: bool,
-    /// `true` if its disk is another one than it was killed with, as its superblock or identity says.
+    /// `true` if its disk was replaced by one with another epoch or identity.
     pub(super) has_other_disk: bool,
-    /// When its last silence began: it was paused, or could not be reached.
+    /// Time at which it was last paused or became unreachable.
     silent_since: Duration,
     silent_until: Duration,
-    /// The longest silence before that one, since it joined the set.
+    /// The longest earlier period of silence since it joined the set.
     longest_silence: Duration,
-    /// When it was last away: killed, paused or not reached.
+    /// End of the last period in which it was killed, paused or unreachable.
     away_until: Duration,
 }
 
@@ -515,7 +515,7 @@ impl SimulatedTarget {
         }
     }
 
-    /// Joins the set with a new connection: earlier events are no reason to detach it.
+    /// Joins the set with a new connection: earlier events do not justify its detachment.
     pub(super) fn join(&mut self, connection: u64) {
         self.connection = connection;
         self.has_failed = false;
@@ -524,9 +524,9 @@ impl SimulatedTarget {
         self.silent_since = self.silent_until;
     }
 
-    /// It is paused or unreachable until this time.
+    /// Records that it is paused or unreachable until this time.
     pub(super) fn fall_silent(&mut self, now: Duration, until: Duration) {
-        // In a shorter gap, it may not have got an answer through.
+        // A shorter gap may have been too short for an answer.
         if now > self.silent_until + ANSWER_TIME {
             self.longest_silence = self.silence(now);
             self.silent_since = now;
@@ -535,7 +535,7 @@ impl SimulatedTarget {
         self.away_until = self.away_until.max(until);
     }
 
-    /// The longest time that it has not answered, since it joined the set.
+    /// The longest time without an answer since it joined the set.
     pub(super) fn silence(&self, now: Duration) -> Duration {
         let last = self.silent_until.min(now).saturating_sub(self.silent_since);
         self.longest_silence.max(last)
@@ -545,7 +545,7 @@ impl SimulatedTarget {
         self.is_up = false;
         self.connection = 0;
         self.has_failed = true;
-        // The next process is not paused, and reached no sooner.
+        // The next process is not paused, and unreachable for as long as this one.
         self.paused_until = Duration::ZERO;
         self.silent_until = self.cut_until;
     }
@@ -555,12 +555,12 @@ impl SimulatedTarget {
         self.away_until = self.cut_until.max(now);
     }
 
-    /// Returns `true` if it was killed, paused or not reached at any time since then.
+    /// Returns `true` if it was killed, paused or unreachable at any time since then.
     pub(super) fn was_away(&self, since: Duration) -> bool {
         !self.is_up || self.away_until > since
     }
 
-    /// Its state, as a service sees it.
+    /// The state that it reports to a service.
     pub(super) fn found(&self) -> Found {
         let Some(superblock) = self.disk.superblock else {
             return Found::Blank;
@@ -586,14 +586,14 @@ impl SimulatedTarget {
         (self.disk.identity, self.boot)
     }
 
-    /// Persists a superblock, and with it all that was written before: they are in one file.
+    /// Persists a superblock, and with it all earlier writes: both are in one file.
     pub(super) fn persist(&mut self, superblock: Superblock) {
         self.disk.sync();
         self.disk.superblock = Some(superblock);
         self.disk.since = Some(self.boot);
     }
 
-    /// A clean end: everything is durable.
+    /// Makes everything durable at a clean shutdown.
     pub(super) fn sync(&mut self) {
         let is_in_doubt = self.disk.since.is_some_and(|since| since != self.boot);
         if !is_in_doubt {
@@ -616,7 +616,7 @@ impl SimulatedTarget {
         self.disk = disk;
     }
 
-    /// Its superblock is that of another set or, with `is_of_set`, of an epoch of the same number that the others do not know.
+    /// Changes its superblock to that of another set or, with `is_of_set`, of another epoch with the same number.
     pub(super) fn make_foreign(&mut self, is_of_set: bool) {
         if let Some(superblock) = &mut self.disk.superblock {
             if is_of_set {

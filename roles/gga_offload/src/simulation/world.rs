@@ -25,7 +25,7 @@ use crate::{Target, Targets};
 
 /// Interval of the engines' ticks without other events.
 const TICK: Duration = Duration::from_millis(20);
-/// Most time that counts between two ticks of an engine.
+/// Maximum time between two ticks that an engine counts: a longer pause of the service is not a target's fault.
 const TICK_GAP: Duration = Duration::from_millis(100);
 /// Time after which a connection without traffic is broken.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(3);
@@ -33,11 +33,11 @@ const CONNECTION_TIMEOUT: Duration = Duration::from_secs(3);
 const GRACE: Duration = Duration::from_secs(2);
 /// Time after which the initiator abandons an I/O.
 const IO_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time within which a chunk that a read has found to be wrong is rewritten.
+/// Time limit for rewriting a chunk that a read has found to be corrupt.
 const REPAIR_TIME: Duration = Duration::from_millis(500);
-/// Time within which an I/O is answered, as the service experiences it, while the same two current targets answer.
+/// Time limit for answering an I/O, as experienced by the service, while the same two current targets answer.
 const SERVICE_TIME: Duration = Duration::from_millis(3500);
-/// Virtual time at which a run ends that does not quiesce.
+/// Virtual time after which a run that has not quiesced is ended.
 const LIMIT: Duration = Duration::from_secs(3600);
 
 #[derive(Debug)]
@@ -51,7 +51,7 @@ enum Scheduled {
         session: u64,
         worker: u32,
     },
-    /// A step of an engine is complete.
+    /// An operation for an engine has completed.
     Complete {
         session: u64,
         worker: u32,
@@ -71,7 +71,7 @@ enum Scheduled {
         chunk: Chunk,
         status: Status,
     },
-    /// A worker's request has left.
+    /// A worker's request was sent.
     Sent {
         chunk: Chunk,
     },
@@ -151,21 +151,21 @@ struct Io {
     block: u64,
     versions: Vec<u64>,
     invoked: Duration,
-    /// Time of its invocation, as the service experiences time.
+    /// Time of its invocation, as experienced by the service.
     invoked_in_session: Duration,
-    /// Targets that were not current at its invocation, or at any time since.
+    /// Targets that were not current at its invocation or at some time since.
     not_current: Targets,
-    /// Number of faults before its invocation.
+    /// Number of faults injected before its invocation.
     faults: u64,
 }
 
-/// A write of a block that is stored in the place of another one.
+/// A write of a block that is stored in the location of another one.
 #[derive(Debug, Clone, Copy)]
 struct Misdirection {
     to: u64,
-    /// The target that stores its chunk in the right place.
+    /// The target that stores its chunk in the right location.
     except: Option<usize>,
-    /// The write, once it has begun.
+    /// The write, once it has started.
     write: Option<MisdirectedWrite>,
 }
 
@@ -178,7 +178,7 @@ struct MisdirectedWrite {
     stripe: u64,
 }
 
-/// Targets that miss writes, or may miss some of their chunks.
+/// Targets that are offline, or whose chunks may be stale.
 fn not_current(state: State) -> Targets {
     match state {
         State::Healthy => Targets::NONE,
@@ -201,31 +201,31 @@ pub(super) struct World<'a> {
     next_connection: u64,
     next_identity: u32,
     blocks: Vec<BlockHistory>,
-    /// Blocks that have no version 0, as bits.
+    /// Bitmap of the blocks without a version 0.
     unwritten: u64,
     ios: Vec<Io>,
     next_io: u64,
     scrub: ScrubPlan,
-    /// A target whose disk may have old or damaged chunks that look valid: until it is scrubbed or rebuilt, no other target may fail.
+    /// Target whose disk may have stale or corrupt chunks that look valid: until it is scrubbed or rebuilt, no other target may fail.
     victim: Option<usize>,
-    /// Scrubs of the session when the victim was damaged.
+    /// Number of completed scrubs of the session when the victim was damaged.
     victim_scrubs: u64,
     misdirection: Option<Misdirection>,
     totals: Totals,
-    /// Time at which a target has last failed to read or write a chunk.
+    /// Time at which a target last failed to read or write a chunk.
     failed_at: Duration,
-    /// Blocks of which a target has failed to read its chunk, as bits.
+    /// Bitmap of the blocks whose chunk a target has failed to read.
     unread: u64,
     /// Time of the last change of the set's state.
     state_since: Duration,
-    /// The last events, if they are recorded.
+    /// All events so far, if they are recorded.
     trace: Option<Vec<String>>,
     violation: Option<String>,
-    /// The script has no further faults and I/Os.
+    /// `true` once the script has no further faults and I/Os.
     is_ending: bool,
 }
 
-/// Returns `true` if two targets are reachable whose superblocks agree. Neither can have missed a write that the other has.
+/// Returns `true` if exactly two targets are reachable and their superblocks agree. Then neither can have missed a write of the other.
 fn two_are_current(found: &[Found; 3]) -> bool {
     let superblocks = || {
         found.iter().filter_map(|found| match found {
@@ -291,7 +291,7 @@ impl<'a> World<'a> {
         };
         world.store_initial_blocks();
         if world.rng.bool() {
-            // Stands for a week of uptime that has just passed.
+            // As if a scrub were due after a week of uptime.
             world.scrub.next = Some(Duration::ZERO);
             world.scrub.every = Some(Duration::from_secs(2));
         }
@@ -302,7 +302,7 @@ impl<'a> World<'a> {
         world
     }
 
-    /// Stores blocks from before there were superblocks: with checksums of earlier forms, without, or none.
+    /// Stores blocks that predate superblocks: with checksums of earlier formats, without checksums, or no blocks.
     fn store_initial_blocks(&mut self) {
         let mut content = [0; LOGICAL];
         for block in 0..BLOCKS {
@@ -389,7 +389,7 @@ impl<'a> World<'a> {
     // Events.
 
     fn happen(&mut self, scheduled: Scheduled) {
-        // A process that is not scheduled handles its events later. A result is in its memory by then.
+        // A paused process handles its events later; results are already in its memory by then.
         let until = match &scheduled {
             Scheduled::Tick { session, .. }
             | Scheduled::Complete { session, .. }
@@ -519,7 +519,7 @@ impl<'a> World<'a> {
         }
         if let Some(service) = &self.service {
             if service.phase != Phase::Serving {
-                // The previous session is still being closed.
+                // The previous session is still closing.
                 let again = self.now + Duration::from_millis(1);
                 self.at(again, Scheduled::StartService { session, since });
             }
@@ -562,7 +562,7 @@ impl<'a> World<'a> {
             }
         };
         if assembly.membership.is_none() {
-            self.violate("targets with superblocks make up no set".to_owned());
+            self.violate("targets with superblocks do not form a set".to_owned());
             return;
         }
         self.totals.sessions += 1;
@@ -596,7 +596,7 @@ impl<'a> World<'a> {
 
     /// Checks that the current targets at the start of a session have every block whose last write was acknowledged.
     fn check_current(&mut self, stale: Option<Target>) {
-        // Without checksums, inconsistent chunks prove nothing.
+        // Without checksums, inconsistent chunks are not proof of an error.
         if !self.script.checksums || self.victim.is_some() {
             return;
         }
@@ -633,7 +633,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The outcome of an I/O will remain unknown.
+    /// Records that the outcome of an I/O is permanently unknown.
     fn forget_io(&mut self, io: Io) {
         if io.operation == Operation::Write {
             for (block, version) in (io.block..).zip(io.versions) {
@@ -650,7 +650,7 @@ impl<'a> World<'a> {
         service.own_time += gap.min(2 * TICK);
         service.last_tick = self.now;
         let session = service.session;
-        // A worker that has reaped all completions may find out only at its next poll iteration.
+        // A worker that has reaped all completions may detect that only in its next poll iteration.
         let is_idle = service.workers[worker as usize].unreaped == 0 && self.rng.u8(0..8) != 0;
         self.handle(worker, Event::Tick { is_idle });
         self.check_service_time();
@@ -804,7 +804,7 @@ impl<'a> World<'a> {
                 };
                 let engine = &mut service.workers[worker as usize].engine;
                 let io = engine.request(slot).user_data;
-                // Until all workers know that a target is detached, they may still read from it.
+                // Workers that have not yet processed the detachment of a target may still read from it.
                 let since = self.state_since;
                 let is_late = self.ios.iter().any(|it| it.id == io && it.invoked > since);
                 // A resync that could not read a chunk leaves its stripe to the next scrub.
@@ -850,7 +850,7 @@ impl<'a> World<'a> {
                     .engine
                     .request(slot)
                     .user_data;
-                // The initiator checks its memory before the slot's next request: both happen here.
+                // The initiator checks its memory before it reuses the slot, so both are done here.
                 let answer = Scheduled::Answer {
                     session,
                     io,
@@ -923,12 +923,12 @@ impl<'a> World<'a> {
 
     // The targets.
 
-    /// A write begins, which may be the one to misdirect.
+    /// Misdirects a write that starts, if one is to be misdirected.
     fn misdirect(&mut self, worker: u32, slot: u32, stripe: u64) {
         let (Some(service), Some(it)) = (&self.service, self.misdirection) else {
             return;
         };
-        // Work on stripes has the slots behind those of the requests.
+        // The slots after those of the requests are for background work.
         if it.write.is_some() || it.to == stripe || slot >= REQUESTS {
             return;
         }
@@ -953,12 +953,12 @@ impl<'a> World<'a> {
             ..it
         });
         if let Some(target) = it.except {
-            // Its chunk is of the new block, those of the others are of the previous one.
+            // Its chunk belongs to the new block, the chunks of the others to the previous one.
             self.make_victim(target);
         }
     }
 
-    /// The destination of a chunk whose write is misdirected with those of the other targets.
+    /// Block in whose location this chunk is stored, if its write is misdirected together with those of the other targets.
     fn misdirected_to(&self, chunk: &Chunk) -> Option<u64> {
         let it = self.misdirection?;
         let service = self.service.as_ref()?;
@@ -1089,7 +1089,7 @@ impl<'a> World<'a> {
             target: Target::ALL[chunk.target],
             status,
         };
-        // Most completions are reaped at once, a few only after others, or after the worker has let go of the target.
+        // Most completions are reaped immediately, a few only after others, or after the worker has detached the target.
         let delay = match self.rng.u8(..) {
             0 => 0..20_000,
             1..16 => 0..300,
@@ -1242,8 +1242,8 @@ impl<'a> World<'a> {
         self.go_on_closing();
     }
 
-    /// Checks that a target was detached only for an event since it joined. Being unresponsive is no reason to detach a second one: with a
-    /// single target, no I/O can be served, and I/Os in flight fail that would complete as soon as it answers.
+    /// Checks that a target was detached only because of an event since it joined. A second target must not be detached for being
+    /// unresponsive: with a single target left no I/O can be served, and I/Os in flight would fail instead of completing once it answers.
     fn check_detached(&mut self, before: State, state: State) {
         let offline = |state| match state {
             State::Healthy | State::Rebuilding(_) => Targets::NONE,
@@ -1258,8 +1258,8 @@ impl<'a> World<'a> {
                 continue;
             }
             let number = target.number();
-            // An engine sends requests at the time of its last tick, after which a pause of the service counts for a short time; and it may
-            // have been paused, and ticked, before the silence, with the answer not reaped.
+            // A request's timestamp is that of the engine's last tick, after which a pause of the service counts for a short time. Also, the
+            // service may have been paused and ticked before the silence without reaping the answer.
             if it.silence(self.now) + 2 * TICK_GAP + ANSWER_TIME < STALL_TIMEOUT {
                 self.violate(format!(
                     "target {number} was detached, and nothing had happened to it"
@@ -1470,7 +1470,7 @@ impl<'a> World<'a> {
         if io.operation == Operation::Write {
             let write = self.misdirection.and_then(|it| it.write);
             for (block, &version) in (io.block..).zip(&io.versions) {
-                // No target can know that its chunks are in another place: the block is as it was before.
+                // No target can detect that its chunks are in another location: the block keeps its previous content.
                 let is_misdirected = write.is_some_and(|it| it.io == id && it.stripe == block);
                 let is_stored = status.is_success() && !is_misdirected;
                 self.blocks[block as usize].written(version, self.now, is_stored);
@@ -1503,8 +1503,8 @@ impl<'a> World<'a> {
                     {
                         return self.violate(format!("a read of block {block}: {objection}"));
                     }
-                    // Without checksums, two of three chunks look like either write: with one target offline, the next read may return the
-                    // other one, which is allowed.
+                    // Without checksums, two of three chunks may form the block of either write: with one target offline, the next read may
+                    // return the other one, which is allowed.
                     let history = &mut self.blocks[block as usize];
                     if self.script.checksums || !history.is_torn() {
                         history.read(version, io.invoked, self.now);
@@ -1514,7 +1514,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A write must not fail while there are two current targets.
+    /// Checks that a write has not failed while there were two current targets.
     fn check_failed_write(&mut self, io: &Io) {
         let Some(service) = &self.service else { return };
         let state = service.set.state();
@@ -1528,7 +1528,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A read may fail only after damage, or if it was concurrent with other work.
+    /// Checks that a read has failed only because of damage, or because it was concurrent with other work.
     fn check_failed_read(&mut self, io: &Io) {
         let Some(service) = &self.service else { return };
         let sources = match service.set.state() {
@@ -1544,7 +1544,7 @@ impl<'a> World<'a> {
             let block = &self.blocks[block as usize];
             !block.is_being_written()
         });
-        // Without a checksum, two chunks do not say that they fit the third one.
+        // Without a checksum, two chunks do not prove that they are consistent with the third one.
         let needs_all = |block| {
             !self.has_checksum(block) && service.set.is_unverified(block) && sources.len() < 3
         };
@@ -1561,7 +1561,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The version that a block's content is of: zeros are version 0 of a block that had none when the set was made.
+    /// Returns the version that a block's content belongs to. Zeros are version 0 of a block that had no content when the set was created.
     fn version_of(&self, block: u64, content: &[u8]) -> Option<u64> {
         if self.unwritten >> block & 1 != 0 && content.iter().all(|&byte| byte == 0) {
             return Some(0);
@@ -1569,7 +1569,7 @@ impl<'a> World<'a> {
         version_of(block, !self.script.checksums, content)
     }
 
-    /// Returns `true` if a block was never written, and no chunk of it is there.
+    /// Returns `true` if a block was never written, and all of its chunks are zeros.
     fn reads_as_zeros(&self, block: u64) -> bool {
         let is_zero =
             |target: &SimulatedTarget| target.disk.chunk(block).iter().all(|&byte| byte == 0);
@@ -1578,7 +1578,7 @@ impl<'a> World<'a> {
             && self.targets.iter().all(is_zero)
     }
 
-    /// The version that two chunks of these targets make up, and that may be returned.
+    /// Returns a version that two chunks of these targets form and that a read may return.
     fn readable(&self, block: u64, sources: Targets) -> Option<u64> {
         if sources == Targets::ALL && self.reads_as_zeros(block) {
             let objection = self.blocks[block as usize].objection(0, self.now);
@@ -1620,7 +1620,7 @@ impl<'a> World<'a> {
                     }
                 }
                 let (_, verdict) = inspect(&stored, GEOMETRY, place).ok()?;
-                // Without a checksum, only three consistent chunks prove to be of one write.
+                // Without a checksum, only three consistent chunks prove to belong to one write.
                 let is_plausible = match verdict {
                     Verdict::Bound => true,
                     Verdict::Unbound => !has_checksums,
@@ -1642,13 +1642,13 @@ impl<'a> World<'a> {
 
     // Faults.
 
-    /// Returns `true` if this target may be damaged or stopped: while another one has chunks that may be old though they look valid, no
-    /// other may fail.
+    /// Returns `true` if this target may be damaged or stopped: while a target may have stale chunks that look valid, no other target may
+    /// fail.
     fn may_fail(&self, target: usize) -> bool {
         self.victim.is_none_or(|victim| victim == target)
     }
 
-    /// Returns `true` if the set has full redundancy, so that a target may be damaged silently.
+    /// Returns `true` if the set has full redundancy, so that a target may be corrupted silently.
     fn is_redundant(&self) -> bool {
         self.victim.is_none()
             && self.service.as_ref().is_some_and(|service| {
@@ -1659,17 +1659,17 @@ impl<'a> World<'a> {
                     && summary.missed_stripes == 0
                     && (service.set.has_checksums() || !self.script.checksums)
                     && service.paused_until <= self.now
-                    // The service has noticed every failed chunk.
+                    // The service has handled every failure of a chunk.
                     && self.now > self.failed_at + 10 * TICK
                     && (self.targets.iter()).all(|it| {
                         let is_away = it.paused_until.max(it.cut_until) > self.now;
-                        // Killed and started again, it is no member any more, whether or not the service has noticed.
+                        // After a restart, it is no longer a member, even if the service has not noticed yet.
                         it.is_up && !it.has_failed && !is_away && !it.fails_write && it.fails_reads == 0
                     })
             })
     }
 
-    /// Returns `true` if a disk may be damaged silently: without checksums, damage cannot be told from data.
+    /// Returns `true` if a disk may be damaged silently: without checksums, such damage is indistinguishable from data.
     fn may_damage(&self) -> bool {
         self.script.checksums && self.is_redundant()
     }
@@ -1686,7 +1686,7 @@ impl<'a> World<'a> {
             })
     }
 
-    /// Prepares for damage to a chunk. Returns `true` if it may be done now.
+    /// Returns `true` if a chunk may be damaged now, and records the damage.
     fn damages(&mut self, target: usize, block: u64) -> bool {
         if self.may_damage() {
             self.make_victim(target);
@@ -1709,7 +1709,7 @@ impl<'a> World<'a> {
         (self.service.as_ref()).map_or(0, |service| service.set.summary().scrubbed.completed)
     }
 
-    /// The victim has been scrubbed or rebuilt: others may fail again.
+    /// Clears the victim once it has been scrubbed or rebuilt, so that other targets may fail again.
     fn settle_victim(&mut self) {
         let (Some(victim), Some(service)) = (self.victim, &self.service) else {
             return;
@@ -1789,7 +1789,7 @@ impl<'a> World<'a> {
                 }
             }
             Step::PowerFailure { target, restart } => {
-                // Writes that it had acknowledged and not synced may be lost.
+                // Writes that it had acknowledged but not synced may be lost.
                 if self.targets[target].is_up && self.is_redundant() {
                     self.make_victim(target);
                     let mut rng = self.rng.fork();
@@ -1890,7 +1890,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// All machines lose power at once.
+    /// Simulates a power failure of all machines at once.
     fn outage(&mut self, restart: Duration) {
         if !self.may_damage() && !self.may_lose_block() {
             return;
@@ -1921,8 +1921,8 @@ impl<'a> World<'a> {
         judged.ok()
     }
 
-    /// A copy whose superblock differs from those of the two other targets must not count, unless it may be as current as they are: made
-    /// after all I/Os of the session had completed, or while the set was being put to use.
+    /// Checks that a copy whose superblock differs from those of the two other targets is not considered current, unless it may be as current
+    /// as they are: made after all I/Os of the session had completed, or while the set was being opened.
     fn restore_one_copy(&mut self, target: usize) {
         let superblock = |target: &SimulatedTarget| match target.found() {
             Found::Superblock(superblock) => Some(superblock),
@@ -1965,7 +1965,7 @@ impl<'a> World<'a> {
             _ => None,
         });
         let epochs: Vec<Epoch> = superblocks.map(|superblock| superblock.epoch).collect();
-        // With a foreign epoch, it would only be a target that is not current.
+        // With a foreign epoch, the target would just not be current.
         if self.service.is_some() || epochs != [epochs.first().copied().unwrap_or(Epoch::NONE); 3] {
             return;
         }
@@ -1977,7 +1977,7 @@ impl<'a> World<'a> {
         self.targets[target].disk = disk;
     }
 
-    /// Two copies from before the last use next to a current disk have to be refused.
+    /// Checks that two copies from before the last session are refused together with a current disk.
     fn restore_two_copies(&mut self, except: usize) {
         let is_between = self.service.is_none() && self.targets.iter().all(|target| target.is_up);
         let epochs = |found: Found| match found {
@@ -2034,7 +2034,7 @@ impl<'a> World<'a> {
 
     // The end of a run.
 
-    /// After the last fault, all targets are restarted, and a scrub restores full redundancy.
+    /// Ends the run: restarts all targets after the last fault, and checks that a scrub restores full redundancy.
     fn finish(&mut self) {
         if self.violation.is_some() {
             return;
@@ -2045,14 +2045,14 @@ impl<'a> World<'a> {
             self.misdirection = None;
         }
         for target in &mut self.targets {
-            // Paused and unreachable targets return by themselves.
+            // Pauses and partitions end without intervention.
             target.loses_write = false;
             target.misdirects_write_to = None;
             target.fails_reads = 0;
             target.fails_write = false;
         }
         self.trace_blocks();
-        // All targets are running, and all I/Os in flight are answered.
+        // Wait until all targets are running and all I/Os have been answered.
         let mut readable: Option<Vec<bool>> = None;
         let mut scrubs_before: Option<(u64, u64)> = None;
         let mut is_repair_checked = false;
@@ -2064,7 +2064,7 @@ impl<'a> World<'a> {
             if self.now > limit || self.queue.is_empty() {
                 let is_undecided = |it: &Service| it.set.undecided() != 0;
                 if self.service.as_ref().is_some_and(is_undecided) {
-                    // The user is asked to accept what nothing can tell.
+                    // The service cannot decide, and asks the user to accept the blocks as they are.
                     self.totals.lost += BLOCKS;
                     return;
                 }
@@ -2073,7 +2073,7 @@ impl<'a> World<'a> {
                     .as_ref()
                     .map(|it| (it.phase, it.set.state(), it.set.summary()));
                 return self.violate(format!(
-                    "the deployment does not come to rest: {state:?}, {} I/Os in flight",
+                    "the deployment does not quiesce: {state:?}, {} I/Os in flight",
                     self.ios.len()
                 ));
             }
@@ -2087,8 +2087,8 @@ impl<'a> World<'a> {
             }
             if readable.is_none() {
                 let all = (0..BLOCKS).map(|block| {
-                    // A rebuild overwrites a chunk that its target cannot read. The chunks of a write with unknown outcome, which was lost
-                    // with a missing target, may need that one.
+                    // A rebuild overwrites a chunk that its target cannot read. If a write with unknown outcome was lost with a missing
+                    // target, the block may be recoverable only with that chunk.
                     let history = &self.blocks[block as usize];
                     let needs_all = self.unread >> block & 1 != 0 && !history.is_certain();
                     !needs_all
@@ -2097,7 +2097,7 @@ impl<'a> World<'a> {
                 });
                 let all: Vec<bool> = all.collect();
                 let lost = (0..BLOCKS).zip(&all).find(|&(block, is_readable)| {
-                    // Without checksums, inconsistent chunks prove nothing, though two of them may be right.
+                    // Without checksums, inconsistent chunks are not proof of an error, although two of them may be valid.
                     let is_certain = self.blocks[block as usize].is_certain();
                     self.script.checksums && is_certain && !is_readable
                 });
@@ -2153,7 +2153,7 @@ impl<'a> World<'a> {
         self.read_everything(&readable.unwrap_or_default());
     }
 
-    /// Before the scrub: a chunk that a read has found to be wrong is rewritten soon.
+    /// Checks, before the scrub, that a chunk that a read has found to be corrupt is rewritten in time.
     fn check_repairs(&mut self, readable: &[bool]) {
         let session = self.service.as_ref().map(|service| service.session);
         let is_same = |world: &Self| {
@@ -2194,7 +2194,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Chunks that reads of the session have found to be wrong.
+    /// Number of chunks that reads of the session have found to be corrupt.
     fn corrected(&self) -> u64 {
         let workers = self.service.iter().flat_map(|service| &service.workers);
         workers
@@ -2203,7 +2203,7 @@ impl<'a> World<'a> {
             .sum()
     }
 
-    /// Shows what each pair of chunks makes up.
+    /// Traces the version that each pair of chunks forms.
     fn trace_blocks(&mut self) {
         if self.trace.is_none() {
             return;

@@ -286,7 +286,7 @@ fn late_writes_of_a_target_are_never_returned() {
     deployment.end();
 }
 
-/// Reading this stored block is an I/O error, and no byte behind the initiator's block is written.
+/// Reading this stored block is an I/O error, and no byte after the initiator's block is written.
 fn refused_without_a_byte(stored: &[u8], what: &str) {
     let stripes = Stripes::of_stored(&[stored.to_vec(), stored.to_vec()]);
     let mut deployment = Deployment::start(&stripes.0, "");

@@ -142,7 +142,7 @@ fn failed_chunk_read_is_recovered_and_its_target_stays() {
     }
 }
 
-/// Each target, beside the others: a deployment waits for time-outs most of the time, which are long enough for a busy machine.
+/// Tests all targets in parallel: a deployment mostly waits for timeouts, which are long enough for a busy machine.
 #[test]
 fn unresponsive_target_is_detached() {
     let content = text(BLOCKS, STORED);
@@ -311,7 +311,7 @@ fn with_superblocks(failing: usize, persists: (usize, u32)) -> Deployment {
     Deployment::keeping(&empty(), args, faults, superblocks, 1)
 }
 
-/// Superblocks of a target until the set is in use; until it continues without a member; until it is closed.
+/// Number of superblocks that a target has persisted when the set is opened, when it has detached a member, and when it is closed.
 const OPEN: u32 = 2;
 const DEGRADED: u32 = OPEN + 2;
 const CLOSED: u32 = DEGRADED + 2;
@@ -326,7 +326,7 @@ fn degraded_write_is_acknowledged_only_after_the_epoch_is_persisted() {
             let initiator = &mut deployment.initiator;
             initiator.memory.write(0, &text(1, STORED)).expect("inside");
             initiator.begin(Write, 0);
-            // A second target is not given up for its silence.
+            // A second unresponsive target is not detached.
             deployment.wait_for_log("is unresponsive, and another one is not current");
             let initiator = &mut deployment.initiator;
             assert!(
@@ -346,8 +346,8 @@ fn degraded_write_is_acknowledged_only_after_the_epoch_is_persisted() {
     }
 }
 
-/// No I/O starts before all targets have persisted that the set is in use.
-fn begins_with_so_many_superblocks_of_data_2(superblocks: u32) {
+/// Starts a session in which data_2 persists only this many superblocks. I/Os start only after all targets have persisted that the set is in use.
+fn start_session_with_superblocks_of_data_2(superblocks: u32) {
     let superblocks = [Some(u32::MAX), Some(superblocks), Some(u32::MAX)];
     let args = "--degraded on --control-timeout 1";
     Deployment::keeping(&empty(), args, [Fault::None; 3], superblocks, 1);
@@ -356,13 +356,13 @@ fn begins_with_so_many_superblocks_of_data_2(superblocks: u32) {
 #[test]
 #[should_panic(expected = "its answer that it has persisted its superblock")]
 fn no_io_begins_before_all_targets_have_prepared_for_it() {
-    begins_with_so_many_superblocks_of_data_2(0);
+    start_session_with_superblocks_of_data_2(0);
 }
 
 #[test]
 #[should_panic(expected = "its answer that it has persisted its superblock")]
 fn no_io_begins_before_all_targets_have_committed_that_they_are_in_use() {
-    begins_with_so_many_superblocks_of_data_2(1);
+    start_session_with_superblocks_of_data_2(1);
 }
 
 const REJOIN_BLOCKS: u64 = 40;

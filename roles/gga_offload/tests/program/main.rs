@@ -329,7 +329,7 @@ impl Stripes {
     }
 }
 
-/// I/Os that can be under way at once.
+/// Maximum number of I/Os in flight.
 pub(crate) const TRANSACTIONS: u32 = 8;
 
 const RECEIVED: u64 = 1 << 32;
@@ -359,10 +359,10 @@ struct Initiator {
     next_id: u32,
 }
 
-/// Bytes of memory. The last are no whole page, which softdoca copies on request as long as it can be read.
+/// Size of the memory in bytes. The tail is not a whole page, so softdoca does not share it but copies it on request.
 pub(crate) const MEMORY: usize = TAIL as usize + 1024;
 
-/// Offset of the last page.
+/// Offset of the last, partial page.
 const TAIL: u64 = 300 * 1024;
 const PAGE: usize = 4096;
 
@@ -609,7 +609,7 @@ impl Initiator {
         ErrorCode(answers[0].result)
     }
 
-    /// Takes the access to the last page away: what is behind [`TAIL`] cannot be copied any more.
+    /// Removes access to the last page: the bytes from [`TAIL`] on cannot be copied any more.
     fn withdraw_memory(&mut self) {
         let tail = self.memory.as_ptr().wrapping_add(TAIL as usize);
         // SAFETY: a page of the region, of which this test has no reference, and which it does not use any more.

@@ -45,7 +45,7 @@ pub struct Transactions {
 
 #[derive(Debug)]
 pub struct Measurements {
-    /// Bytes of the completed transactions.
+    /// Number of bytes transferred by completed transactions.
     pub bytes: u64,
     /// Latencies of the completed transactions.
     pub latencies: Latencies,
@@ -355,7 +355,7 @@ fn local_memory(error: doca::Error) -> Failure {
 /// Parameters of a worker's transactions.
 #[derive(Debug)]
 pub struct Task {
-    /// The worker's share of storage and local region.
+    /// The worker's share of the storage and of the local region.
     pub share: Share,
     /// Size of an I/O in bytes; the last one of the share may be smaller.
     pub io_size: u32,

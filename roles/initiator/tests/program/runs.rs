@@ -1,4 +1,4 @@
-//! Complete runs of the program, and failures with their reports: bounded in time, with exit code 1 and the reason.
+//! Successful runs of the program, and runs that must fail in bounded time, with exit code 1 and the reason.
 
 use std::collections::HashSet;
 use std::io::Write as _;

@@ -299,24 +299,24 @@ impl Blocking {
 /// Longest duration of a sync after which the next is executed on the calling thread.
 const FAST: Duration = Duration::from_millis(1);
 
-/// Where the next lone sync is executed.
+/// Execution of a lone sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Execution {
-    /// By the kernel, as other operations.
+    /// By the kernel, like other operations.
     Asynchronous,
     /// On the thread that submits it.
     Inline,
 }
 
-/// Chooses the execution of lone syncs by the duration of the last one. A device that becomes slow holds its thread up
-/// once.
+/// Chooses how to execute the next lone sync, based on the duration of the last one: a device that becomes slow blocks
+/// the thread for one sync only.
 #[derive(Debug, Default)]
 struct LoneSyncs {
     is_fast: bool,
 }
 
 impl LoneSyncs {
-    /// Where the next one is executed. The first is asynchronous.
+    /// Execution of the next lone sync. The first one is asynchronous.
     fn next(&self) -> Execution {
         if self.is_fast {
             Execution::Inline
@@ -325,7 +325,7 @@ impl LoneSyncs {
         }
     }
 
-    /// A lone sync has completed after this time.
+    /// Handles the completion of a lone sync that took this long.
     fn completed(&mut self, after: Duration) {
         self.is_fast = after < FAST;
     }

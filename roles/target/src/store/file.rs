@@ -98,13 +98,13 @@ enum Stage {
 struct Slot {
     io: Io,
     stage: Stage,
-    /// Bytes of the I/O in completed pieces.
+    /// Number of bytes of the I/O in completed pieces.
     done: u64,
     /// Size of the current piece in bytes.
     piece: u64,
     /// Sectors of the piece in the file.
     span: Span,
-    /// Bytes of the span that the disk has read or written.
+    /// Number of bytes of the span that the disk has read or written.
     moved: usize,
     held: Option<Held>,
 }
@@ -113,7 +113,7 @@ struct Slot {
 struct Span {
     offset: u64,
     len: usize,
-    /// Bytes of the span before the piece.
+    /// Number of bytes of the span before the piece.
     skew: usize,
     /// `true` if the piece fills the span.
     is_whole: bool,
@@ -172,7 +172,7 @@ impl Slot {
         self.moved = 0;
     }
 
-    /// Returns `true` if the piece could be written without its surroundings.
+    /// Returns `true` if the piece could be written without a read-modify-write.
     fn is_sector_aligned(&self, layout: Layout) -> bool {
         let begin = self.span.offset + self.span.skew as u64;
         begin.is_multiple_of(layout.sector) && self.piece.is_multiple_of(layout.sector)
@@ -263,7 +263,7 @@ impl<D: Disk> FileStore<D> {
         })
     }
 
-    /// Reads the blocks that a piece is a part of.
+    /// Starts a read-modify-write: locks and reads the sectors that the piece covers in part.
     fn merge(&mut self, slot: usize) -> Step {
         if self.lock(slot, Mode::Exclusive) {
             self.push(slot, Stage::Merging);
@@ -535,7 +535,7 @@ impl<D: Disk> Drop for FileStore<D> {
     }
 }
 
-/// Bytes of the file covered by a lock: the largest unit of a read-modify-write.
+/// Size in bytes of the range covered by a lock: the largest unit of a read-modify-write.
 const GRANULE: u64 = 4096;
 
 /// Number of locks. Granules at multiples of this distance share a lock.
@@ -545,7 +545,7 @@ const LOCKS: u64 = 8192;
 const LARGEST: u64 = GRANULE * (LOCKS - 1);
 
 const EXCLUSIVE: u32 = 1 << 31;
-/// An exclusive lock is wanted: refuses further shared ones, to avoid starvation.
+/// Flag: an exclusive lock is requested, so further shared locks are refused, to avoid starvation.
 const WANTED: u32 = 1 << 30;
 
 /// Lock mode.
@@ -998,7 +998,7 @@ mod tests {
         let mut expected = vec![0; 4096];
         expected[512..1536].fill(1);
         assert!(medium.read(0, 4096) == expected);
-        // Not by halves: these bytes are no whole sectors.
+        // The write must consist of whole sectors, which this one does not.
         let code = medium.io(is_read, write, 512, &mut [1; 1000]);
         assert_eq!(code, ErrorCode::IO_FAILED);
     }

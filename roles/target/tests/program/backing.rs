@@ -53,8 +53,8 @@ fn io(client: &mut Client, kind: IoMessageType, block: usize) -> ErrorCode {
     client.io(request(kind, 0, block * BLOCK, BLOCK))
 }
 
-/// The target has noticed that its medium failed, and reports it at exit: not by a signal, with an error, and without
-/// a clean state.
+/// Checks that the target reports the failure of its medium at exit: with an error, not by a signal, and without a
+/// clean state.
 fn failed_end(client: Client, target: Target) -> Exit {
     let exit = client.stop(target);
     assert_eq!(exit.status.code(), Some(1), "{exit:?}");
@@ -89,7 +89,7 @@ fn on_small_disk(directory: &Path, bytes: u64, prepare: &str, after: &str) -> Op
     Some(shell)
 }
 
-/// Returns a command that runs with this limit on file size.
+/// Returns a command that runs its arguments with a limit on file size (`RLIMIT_FSIZE`).
 fn with_small_files(bytes: u64) -> Command {
     let script = format!("ulimit -f {} && exec \"$@\"", bytes / 512);
     let mut shell = Command::new("sh");

@@ -347,7 +347,7 @@ fn failed_import_ends_only_its_session() {
 /// abandoned worker's writes until it returns.
 #[test]
 fn worker_blocked_by_a_peer_is_abandoned() {
-    // By default, softdoca gives up a copy sooner than a target gives up its workers.
+    // By default, softdoca's timeout of a copy is shorter than the time after which a target abandons its workers.
     let environment = [("SOFTDOCA_COPY_TIMEOUT_MS", "60000")];
     let target = start_with("--sessions forever --block-count 256", &environment);
     let exporter = Exporter::start();
@@ -442,7 +442,7 @@ struct SlowAgent {
 }
 
 impl SlowAgent {
-    /// Delay of each answer. Importers give up an agent after 3 s.
+    /// Delay of each answer. Importers give up on an agent after 3 s.
     const DELAY: Duration = Duration::from_secs(2);
 
     /// Takes the place of the agent named in this export.

@@ -661,7 +661,7 @@ fn target_stops_cleanly_after_port_probes() {
     for _ in 0..20 {
         drop(target.connect());
     }
-    // Served behind the probes.
+    // Served after the probes.
     let mut early = target.connect();
     early.refused(Payload::StopStorageRequest);
     target.signal(Signal::TERM);

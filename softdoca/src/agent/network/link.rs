@@ -32,7 +32,7 @@ use crate::verbs::RemoteKey;
 const INTERVAL: Duration = Duration::from_millis(250);
 /// Consecutive unanswered heartbeats after which the process is considered dead: 2.25 s with the last one.
 const MAX_UNANSWERED: u32 = 8;
-/// Time for data that an ended process has sent before over other connections to arrive.
+/// Grace period after the end of a process, for data that it has sent over other connections to arrive.
 const DELIVERY_GRACE: Duration = Duration::from_millis(100);
 /// Time for a machine to answer a connection request before the attempt is repeated; the kernel would repeat it after
 /// 1 s, and 2 s or 3 s.
@@ -58,7 +58,7 @@ impl Link {
     /// Returns the link to the process of an offer; connects if there is none.
     ///
     /// # Errors
-    /// [`Error::NotFound`] when the process has ended, [`Error::TimeOut`] when its machine is not reached,
+    /// [`Error::NotFound`] when the process has ended, [`Error::TimeOut`] when its machine is unreachable,
     /// [`Error::Authentication`] when it has another key, [`Error::NotSupported`] when this process does not use the network.
     pub(crate) fn to(offer: &NetworkOffer) -> Result<Arc<Link>> {
         if let Some(link) = Link::known(offer.process) {
@@ -74,7 +74,7 @@ impl Link {
         Ok(link)
     }
 
-    /// A link without a process.
+    /// A link that monitors no process.
     #[cfg(test)]
     pub(crate) fn example() -> Arc<Link> {
         Link::unwatched(Key::from_bytes([1; Key::SIZE])).expect("an eventfd")
@@ -102,7 +102,7 @@ impl Link {
         self.process
     }
 
-    /// Returns `true` if the process has ended, is stopped, or its machine is not reached any more.
+    /// Returns `true` if the process has ended, is stopped, or its machine is no longer reachable.
     pub(crate) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
     }
@@ -127,7 +127,7 @@ fn watch(stream: &Stream, link: &Weak<Link>) {
             Err(_) => {
                 // Data that it has sent before over other connections must arrive first.
                 std::thread::sleep(DELIVERY_GRACE);
-                break "has ended, or its machine is not reached";
+                break "has ended, or its machine is unreachable";
             }
         }
     };
@@ -228,7 +228,7 @@ pub(super) fn open_with(
                     unreached.into()
                 }
             };
-            log::info!("a peer is not reached at {address}: {missed:?}");
+            log::info!("a peer is unreachable at {address}: {missed:?}");
         }
         if !round.is_worth_another() || deadline.left() <= PAUSE {
             return Err(round.error());
@@ -537,7 +537,7 @@ impl Lane {
         self.stream.flush()
     }
 
-    /// The socket is readable or closed.
+    /// Records that the socket is readable or closed.
     pub(crate) fn set_readable(&mut self) {
         self.readable = true;
     }
@@ -586,7 +586,7 @@ impl Lane {
         }
     }
 
-    /// Receives the rest of a payload and the headers behind it, but never the beginning of the next payload, which
+    /// Receives the rest of a payload and the headers after it, but never the beginning of the next payload, which
     /// belongs in memory of its own.
     fn receive(&mut self) -> Result<()> {
         if self.from == self.to {
@@ -812,7 +812,7 @@ impl NetworkRegion {
         })
     }
 
-    /// Adds `value` to the u64 at `addr`; the old value.
+    /// Adds `value` to the u64 at `addr`; returns the old value.
     ///
     /// # Errors
     /// As [`NetworkRegion::read`].
@@ -823,7 +823,7 @@ impl NetworkRegion {
         })
     }
 
-    /// Replaces the u64 at `addr` by `new` if it is `expected`; the old value.
+    /// Replaces the u64 at `addr` by `new` if it is `expected`; returns the old value.
     ///
     /// # Errors
     /// As [`NetworkRegion::read`].

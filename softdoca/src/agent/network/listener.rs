@@ -231,7 +231,7 @@ impl Listener {
         }
     }
 
-    /// Lists a connection as unauthenticated, and shuts another one down if there are too many.
+    /// Adds a connection to the unauthenticated ones, and shuts another one down if there are too many.
     fn track_unauthenticated(
         self: &Arc<Self>,
         fd: &OwnedFd,

@@ -24,7 +24,7 @@ const TAG: usize = 16;
 const NONCE: usize = 12;
 /// Maximum size of the data of a record in bytes.
 const MOST: usize = 1 << 14;
-/// Maximum number of bytes behind a header: data, kind, padding and tag.
+/// Maximum number of bytes after a header: data, kind, padding and tag.
 const MOST_SEALED: usize = MOST + 256;
 /// Size of a buffer, in records.
 const RECORDS: usize = 8;
@@ -241,7 +241,7 @@ impl Records {
         Ok(())
     }
 
-    /// Encrypts the `len` bytes that lie behind the place of the header.
+    /// Encrypts the `len` bytes after the space for the header.
     fn seal(&mut self, kind: u8, len: usize) -> Result<()> {
         let record = &mut self.output[self.unsent.end..];
         let sealed = len + 1 + TAG;
@@ -353,7 +353,7 @@ impl Records {
             .key
             .open_in_place(nonce, Aad::from(header), record)
             .map_err(|_| broken("a record that was changed on its way"))?;
-        // Zeros behind the kind are padding.
+        // Zeros after the kind are padding.
         let Some(end) = text.iter().rposition(|byte| *byte != 0) else {
             return Err(broken("a record without a kind"));
         };
@@ -466,10 +466,10 @@ pub(super) fn check_copies() -> Result<()> {
     }
 }
 
-/// Pieces of memory, of which the first bytes are done.
+/// Pieces of memory, some of whose first bytes were processed.
 struct Places<'a> {
     pieces: &'a [Piece],
-    /// Bytes of the first piece that are done.
+    /// Number of processed bytes of the first piece.
     done: usize,
 }
 
@@ -606,8 +606,7 @@ impl<'a> Places<'a> {
         Ok(len)
     }
 
-    /// The bytes that are good when copying has failed after `copied` of them: a header for memory that is not mapped is not sent, as far as it is
-    /// not behind other records.
+    /// Number of bytes to keep after a copy has failed at `copied` bytes: the header of the piece that could not be read is dropped.
     fn before_failure(&self, vectors: &[libc::iovec], copied: usize) -> usize {
         let mut from = 0;
         for (index, vector) in vectors.iter().enumerate() {

@@ -222,7 +222,7 @@ impl Serving<'_> {
         Ok(())
     }
 
-    /// Receives some of the `len` bytes for `addr`, and the next request behind them. The inner error is the request's.
+    /// Receives some of the `len` bytes for `addr`, and the next request after them. The inner error is the request's.
     fn place(&mut self, exposed: &Exposed, addr: u64, len: usize) -> Result<Result<usize>> {
         let (stream, head) = (&self.stream, Piece::of_mut(&mut self.head));
         let mut of_connection = None;
@@ -491,10 +491,10 @@ pub(crate) trait Memory: Send + Sync {
     /// The `len` bytes at `from` can be read.
     unsafe fn write(&self, addr: u64, from: *const u8, len: usize) -> Result<()>;
 
-    /// Adds to the u64 at `addr`; the old value.
+    /// Adds to the u64 at `addr`; returns the old value.
     fn fetch_add(&self, addr: u64, value: u64) -> Result<u64>;
 
-    /// Replaces the u64 at `addr` if it is `expected`; the old value.
+    /// Replaces the u64 at `addr` if it is `expected`; returns the old value.
     fn compare_swap(&self, addr: u64, expected: u64, new: u64) -> Result<u64>;
 }
 

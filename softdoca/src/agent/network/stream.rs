@@ -434,7 +434,7 @@ fn unreached(errno: Errno) -> Unreached {
     }
 }
 
-/// Errors that mean the end of the connection are one.
+/// Converts an error. All errors that mean the end of the connection become `ConnectionReset`.
 fn ended(errno: Errno) -> Error {
     match errno {
         Errno::AGAIN => Error::Again,

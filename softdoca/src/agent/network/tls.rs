@@ -636,7 +636,7 @@ pub(crate) mod tests {
         });
     }
 
-    /// Bytes of a side that has sent these, as they are on the network, and the other end, to which nothing has come yet.
+    /// Encrypted bytes of a side that has sent these messages, and the other end, which has not received anything yet.
     fn captured(sent: &[&[u8]]) -> (Vec<u8>, Stream, TcpStream) {
         let ours = Authority::new();
         let tls = tls(&ours, "127.0.0.1");
@@ -698,7 +698,7 @@ pub(crate) mod tests {
         }
         socket.write_all(&wire).expect("sent");
         drop(socket);
-        // A cut connection is no clean end.
+        // A cut connection is not a clean shutdown.
         assert_eq!(received(&server), (secret.to_vec(), Error::ConnectionReset));
         for at in 0..wire.len() {
             let (mut wire, server, mut socket) = captured(&[secret]);
@@ -863,7 +863,7 @@ pub(crate) mod tests {
         ) {
             static SERVER: std::sync::OnceLock<Tls> = std::sync::OnceLock::new();
             let server = SERVER.get_or_init(|| tls(&Authority::new(), "127.0.0.1"));
-            // In a record, and behind the beginning of a good message.
+            // In a record, and after the start of a valid message.
             let [high, low] = (garbage.len() as u16).to_be_bytes();
             let record = [&[kind, 3, 3, high, low], &garbage[..]].concat();
             let mut client = ClientConnection::new(Arc::clone(&server.client), HOST.into()).unwrap();

@@ -132,7 +132,7 @@ struct Side {
     tasks: RefCell<Vec<*mut doca_task>>,
 }
 
-/// Connections go by an RDMA device: see `over_network`.
+/// Connections use an RDMA device: see `over_network`.
 fn by_verbs() -> bool {
     std::env::var_os("SOFTDOCA_TRANSPORT").is_some_and(|transport| transport == "verbs")
 }

@@ -226,7 +226,7 @@ fn an_event_that_is_not_started_has_no_value() {
     assert_eq!(event.get(), 0, "it begins anew");
 }
 
-/// Every location counts like the CPU in its role.
+/// A publisher or subscriber at any other location is as good as one on the CPU.
 #[test]
 fn an_event_needs_a_publisher_and_a_subscriber() {
     let dev = Dev::open();

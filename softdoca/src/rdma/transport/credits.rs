@@ -131,7 +131,7 @@ impl Grants {
         self.granted > 0
     }
 
-    /// A message has used a receive.
+    /// Subtracts a receive used by a message.
     pub(super) fn use_one(&mut self) {
         self.granted = self.granted.saturating_sub(1);
     }

@@ -251,7 +251,7 @@ impl NetworkInbox {
         }
     }
 
-    /// The socket is readable or closed; returns `false` if it is known to be closed.
+    /// Handles a socket that is readable or closed; returns `false` if it was already known to be closed.
     pub(crate) fn set_readable(&mut self) -> bool {
         self.readable = true;
         self.end.is_none()
@@ -429,7 +429,7 @@ impl NetworkOutbox {
         Ok(())
     }
 
-    /// The socket is readable or closed; returns `false` if it is known to be closed.
+    /// Handles a socket that is readable or closed; returns `false` if it was already known to be closed.
     pub(crate) fn set_readable(&mut self) -> bool {
         self.readable = true;
         self.end.is_none()
@@ -577,7 +577,7 @@ impl Drop for NetworkOutbox {
 /// `from` is readable for `len` bytes.
 unsafe fn append(bytes: &mut Vec<u8>, from: *const u8, len: usize) {
     bytes.reserve(len);
-    // SAFETY: there is room for `len` bytes behind those that are there, and `from` is readable; what others write meanwhile are other
+    // SAFETY: there is room for `len` bytes after the present ones, and `from` is readable; what others write meanwhile are other
     // bytes, of which no value is invalid.
     unsafe {
         std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr().add(bytes.len()), len);
@@ -715,7 +715,7 @@ mod tests {
         }
     }
 
-    /// Bytes of a frame: mostly sound.
+    /// Generates the bytes of frames, most of which are valid.
     fn frames() -> impl Strategy<Value = Vec<u8>> {
         let bytes = |most| proptest::collection::vec(any::<u8>(), 0..most);
         let fragment = |is_first: bool| {

@@ -59,8 +59,8 @@ const SENDS: u32 = 256;
 const SEND_BUFFERS: usize = 64;
 /// Maximum number of outstanding atomics.
 const ATOMICS: usize = 64;
-/// Maximum number of credit messages that the sender has not polled: one for each receive, and the messages for buffers
-/// alone. Neither program must make progress for them as long as the receiver has no more receives.
+/// Maximum number of credit messages that the sender has not polled: one for each receive, and a few that return buffers
+/// only. With no more receives than that, credits are delivered without progress of the sender's program.
 const CREDIT_BUFFERS: u32 = 1024 + SPARE_CREDITS;
 const SPARE_CREDITS: u32 = 8;
 const CREDIT: usize = 16;
@@ -100,7 +100,7 @@ fn broken(what: std::fmt::Arguments<'_>) -> Error {
     ))
 }
 
-/// The TCP connection beside a queue pair.
+/// The TCP connection that accompanies a queue pair.
 struct Companion {
     /// `Some` until drop.
     stream: Option<Stream>,
@@ -115,7 +115,7 @@ impl Companion {
         }
     }
 
-    /// The socket is readable or closed; returns `false` if it is known to be closed.
+    /// Checks the socket, which is readable or closed; returns `false` if it was known to be closed.
     fn look(&mut self) -> bool {
         let was_open = self.end.is_none();
         if let (Some(stream), true) = (&self.stream, was_open) {
@@ -228,7 +228,7 @@ struct Current {
     from: usize,
 }
 
-/// Receives from a peer on another machine, by an RDMA device.
+/// Receives from a peer on another machine, through an RDMA device.
 pub(crate) struct VerbsInbox {
     qp: QueuePair,
     /// Dropped after the queue pair.
@@ -425,7 +425,7 @@ impl VerbsInbox {
         self.unannounced = (0, 0);
     }
 
-    /// A descriptor is readable or closed; returns `false` if the end is known.
+    /// Handles a descriptor that is readable or closed; returns `false` if the end was already known.
     pub(crate) fn set_readable(&mut self) -> bool {
         self.qp.take_events();
         self.companion.look()
@@ -542,7 +542,7 @@ impl Drop for VerbsInbox {
     }
 }
 
-/// Sends to a peer on another machine, and accesses its memory, by an RDMA device.
+/// Sends to a peer on another machine and accesses its memory, through an RDMA device.
 pub(crate) struct VerbsOutbox {
     qp: QueuePair,
     /// Dropped after the queue pair, as the next two.
@@ -589,7 +589,7 @@ pub(crate) fn connect(offer: &NetworkOffer, nic: Option<&'static Nic>) -> Result
 fn over_tcp(stream: Stream, link: Arc<Link>, bell: OwnedFd) -> Result<ConnectionOutbox> {
     if requires_verbs() {
         return Err(Error::NotSupported.because(
-            "SOFTDOCA_TRANSPORT is verbs, and the RDMA peer is not reached by an RDMA device: does its topology file name one that exists there?",
+            "SOFTDOCA_TRANSPORT is verbs, and the RDMA peer is not reachable through an RDMA device: does its topology file name one that exists there?",
         ));
     }
     Ok(ConnectionOutbox::Network(NetworkOutbox::over(
@@ -752,7 +752,7 @@ impl VerbsOutbox {
         }
     }
 
-    /// A descriptor is readable or closed; returns `false` if the end is known.
+    /// Handles a descriptor that is readable or closed; returns `false` if the end was already known.
     pub(crate) fn set_readable(&mut self) -> bool {
         self.qp.take_events();
         let was_open = self.companion.look();

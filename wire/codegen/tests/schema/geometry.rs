@@ -436,7 +436,7 @@ fn a_longer_form_has_the_type_and_the_beginning_of_another() {
         Payload fourth = 4 [(doca_storage.layout.field) = { message_type: 7 extends: "first" }];"#,
     );
     let problem = Problem::WrongExtension(
-        "no constant of 8 bytes as its first field that tells it from the other longer forms",
+        "no constant of 8 bytes as its first field that distinguishes it from the other longer forms",
     );
     assert_refused(&twice, "Frame.fourth", problem);
 }

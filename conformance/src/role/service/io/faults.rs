@@ -297,7 +297,7 @@ fn no_io(fixture: &Fixture<'_>) -> Result<(), Violation> {
             let seen = target.session.take_ios();
             Violation::unless(
                 seen.is_empty(),
-                format!("no target to hear of {what}"),
+                format!("no target to receive {what}"),
                 format!("{seen:?}"),
             )?;
         }

@@ -34,13 +34,13 @@ pub(super) const CHECKS: [Check; 11] = [
     },
     Check {
         name: "corrupt-half",
-        meaning: "a block with a checksum and one half that is not what was written is read as it was written; the reference does not",
+        meaning: "a block with a checksum and one corrupt half is read correctly; the reference returns wrong content",
         play: corrupt_half,
     },
     Check {
         name: "corrupt-halves",
-        meaning: "a block of which two halves are not what was written is an error result, not other content, and others continue; the reference \
-                  gives it away, or stops its worker",
+        meaning: "a read of a block with two corrupt halves is an error result, not wrong content, and others continue; the reference returns \
+                  wrong content, or stops its worker",
         play: corrupt_halves,
     },
     Check {

@@ -197,7 +197,7 @@ impl Rejoin {
             (ChannelEvent::Message(message), _) => {
                 let came = message.payload.message_type();
                 self.fail(Failure::unexpected(format!(
-                    "unexpected {came}, nothing was asked"
+                    "unexpected {came}: no request is outstanding"
                 )));
             }
             (ChannelEvent::Closed, _) => {

@@ -101,15 +101,17 @@ impl<L: Layout> Session<L> {
         (!is_asked).then(|| Self::nonsense(target, message.clone()))
     }
 
-    /// Failure for an unsolicited message. A target that is busy with another service reports that unsolicited, and
-    /// so does one that has received an invalid message.
+    /// Failure for an unsolicited message. Targets send error responses unsolicited if they are busy with another
+    /// service or have received an invalid message.
     fn nonsense(target: usize, message: Message) -> Failure {
         let name = L::TARGETS[target];
         match message.payload {
             Payload::ErrorResponse(error) => Failure::from(error).context(name),
             other => {
                 let came = other.message_type();
-                Failure::unexpected(format!("{name}: unexpected {came}, nothing was asked"))
+                Failure::unexpected(format!(
+                    "{name}: unexpected {came}: no request is outstanding"
+                ))
             }
         }
     }
@@ -399,7 +401,7 @@ impl Inquiry {
     ) -> Result<(), Failure> {
         let (Some(expected), Some(Asked::Pending(id))) = (self.expected, self.targets.get(target))
         else {
-            return Err(Failure::unexpected("nothing was asked"));
+            return Err(Failure::unexpected("no request is outstanding"));
         };
         let payload = expect_response(response, *id, expected)?;
         self.targets[target] = Asked::Answered(payload);
@@ -481,7 +483,7 @@ impl<L: Layout> Session<L> {
         })
     }
 
-    /// Storage of a target. For one that was missing at the start, that of another one: they are alike.
+    /// Storage of a target. If the target was missing at the start, the storage of another one: all are the same.
     pub(in crate::service::session) fn storage_of(&self, target: usize) -> Option<&StorageDetails> {
         let own = self.targets.get(target)?.as_ref();
         let described = own.or_else(|| self.targets.iter().flatten().next())?;
@@ -501,8 +503,8 @@ impl<L: Layout> Session<L> {
         });
     }
 
-    /// Continues without a target, if it [may be lost](Self::may_lose): no further requests are sent to it, and no
-    /// responses expected.
+    /// Continues without a target, if [allowed](Self::may_lose): sends it no further requests and expects no responses
+    /// from it.
     pub(in crate::service::session) fn lost(&mut self, now: Instant, target: usize) {
         if !self.may_lose(target) {
             return;

@@ -252,7 +252,7 @@ fn fragments_without_data_close_the_connection() {
 const LEN: usize = 1 << 20;
 const ADDR: u64 = 0x10_0000;
 
-/// The agent of memory that peers cannot map; each copy of up to 64 KiB takes `delay`.
+/// An agent for memory that peers cannot map; each copy of up to 64 KiB takes `delay`.
 fn slow(delay: Duration) -> ScriptedAgent {
     ScriptedAgent::start(move |asked| match asked.operation {
         1 => Some((1, segment(ADDR, LEN as u64, 0, None), vec![])),

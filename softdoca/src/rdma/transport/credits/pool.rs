@@ -1,5 +1,5 @@
-//! Both sides of a pool of receives: the receiver posts receives, and returns those that a sender has taken and not used;
-//! senders take them.
+//! Both sides of a pool of receives: the receiver posts receives and returns unused ones that a sender has taken to the
+//! pool; senders take them.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
