@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use rustix::process::{Pid, WaitId, WaitIdOptions, kill_process, waitid};
 
+use crate::log::LogEvent;
 use crate::port::wait_for_listener_in;
 
 pub use rustix::process::Signal;
@@ -321,6 +322,44 @@ impl Process {
         parse: impl Fn(&str) -> Option<T>,
     ) -> Option<T> {
         self.lines.find(from, timeout, parse).ok()
+    }
+
+    /// Number of captured lines that report an event for which `is_counted` returns `true`.
+    pub fn count_events(&self, is_counted: impl Fn(LogEvent<'_>) -> bool) -> usize {
+        let lines = self.lines.all();
+        let events = lines.iter().filter_map(|line| LogEvent::parse(line));
+        events.filter(|event| is_counted(*event)).count()
+    }
+
+    pub fn has_logged(&self, event: LogEvent<'_>) -> bool {
+        self.count_events(|logged| logged == event) != 0
+    }
+
+    /// Waits until this number of captured lines report the event.
+    ///
+    /// # Errors
+    ///
+    /// The output has ended, or `deadline` has passed. The process is not terminated.
+    pub fn wait_for_event(
+        &self,
+        event: LogEvent<'_>,
+        times: usize,
+        deadline: Instant,
+    ) -> Result<(), Failure> {
+        loop {
+            let has_ended = self.readers.iter().all(JoinHandle::is_finished);
+            if self.count_events(|logged| logged == event) >= times {
+                return Ok(());
+            }
+            if has_ended || Instant::now() >= deadline {
+                return Err(Failure {
+                    role: self.role,
+                    what: format!("has not logged {event:?} {times} times"),
+                    stderr: self.stderr(),
+                });
+            }
+            std::thread::sleep(TICK);
+        }
     }
 
     /// Waits until `find` returns a value for the last lines of standard error. `what` describes it in the error.
