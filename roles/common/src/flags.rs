@@ -961,8 +961,10 @@ Examples:
             r#"{"o": {"a": 1, "b": 2, "a": [1]}}"#,
             r#"[{"a": 1, "\u0061": 2}]"#,
         ] {
-            let error = check(twice).expect_err(twice).to_string();
-            assert!(error.contains("found a second \"a\""), "{error}");
+            let error = check(twice).expect_err(twice);
+            // A custom error of the visitor, which names the key.
+            assert!(error.is_data(), "{error}");
+            assert!(error.to_string().contains("\"a\""), "{error}");
         }
     }
 
@@ -974,7 +976,7 @@ Examples:
         assert_eq!(clean.lines().count(), text.lines().count());
         let value: serde_json::Value = serde_json::from_str(&clean).expect("clean JSON");
         assert_eq!(value, serde_json::json!({ "a": "/* b */", "d": 1 }));
-        for open in ["{} /* never closed", "{} /*/"] {
+        for open in ["{} /* open", "{} /*/"] {
             let clean = without_comments(open);
             serde_json::from_str::<serde_json::Value>(&clean).expect_err(open);
         }
