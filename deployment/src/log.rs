@@ -21,10 +21,16 @@ pub enum LogEvent<'a> {
     SessionsFailed { failed: u64, ended: u64 },
     /// A server has refused a client because it serves another one.
     ClientRefused,
+    /// A client has not sent its first request in time.
+    FirstRequestTimedOut,
+    /// A service has ignored a result without a request.
+    UnexpectedResult { user_data: u64 },
     /// A run shows its progress, or the rate of all its I/Os.
     Progress,
     /// The user has interrupted a run.
     Interrupted,
+    /// A target has this storage.
+    Storage { blocks: u64, block_size: u64 },
     /// A session starts without this target.
     TargetMissing(&'a str),
     /// This target is unresponsive, and remains in use because another one is not current.
@@ -33,6 +39,16 @@ pub enum LogEvent<'a> {
     TargetDetached(&'a str),
     /// This target is detached, which leaves too few.
     SetFailed(&'a str),
+    /// No session starts, because fewer than two targets have committed this epoch of the set.
+    TooFewCurrent { epoch: u64 },
+    /// No session starts without this target, because the others do not prove that they are current.
+    TargetRequired(&'a str),
+    /// No session starts, because the targets are of several sets.
+    SeveralSets,
+    /// No session starts, because the superblock of the first of these targets names the second one.
+    TargetExchanged { target: &'a str, got: &'a str },
+    /// A target does not rejoin, because it is of another set.
+    ForeignTarget,
     /// The rebuild of this target has begun: of all stripes, or only of those whose writes it has missed.
     RebuildStarted {
         target: &'a str,
@@ -41,6 +57,8 @@ pub enum LogEvent<'a> {
     },
     /// The rebuild of this number of stripes has failed, and is retried.
     RebuildRetried { stripes: u64 },
+    /// A target could not be connected, or may not rejoin, because of the DOCA error with this name; the service tries again.
+    ConnectRetried { error: &'a str },
     /// The rebuild of this target has completed.
     TargetUpToDate(&'a str),
     /// This target has had many corrupt chunks.
@@ -86,6 +104,9 @@ impl<'a> LogEvent<'a> {
         if let Some(name) = target("storage target ", " is missing: starting without it") {
             return Some(Self::TargetMissing(name));
         }
+        if let Some(name) = target("storage target ", " is missing, and the others do not") {
+            return Some(Self::TargetRequired(name));
+        }
         if let Some(name) = target(
             "storage target ",
             " is unresponsive, and another one is not current",
@@ -113,6 +134,15 @@ impl<'a> LogEvent<'a> {
             let stripes = number.parse().ok()?;
             return Some(Self::RebuildRetried { stripes });
         }
+        if line.contains("expected a target of set ") {
+            return Some(Self::ForeignTarget);
+        }
+        if let Some((_, error)) = line
+            .strip_suffix("); trying again")
+            .and_then(|head| head.rsplit_once('('))
+        {
+            return Some(Self::ConnectRetried { error });
+        }
         if let Some(name) = target("storage target ", " is up to date") {
             return Some(Self::TargetUpToDate(name));
         }
@@ -130,9 +160,38 @@ impl<'a> LogEvent<'a> {
             let epoch = epoch.parse().ok()?;
             return Some(Self::SuperblockPersisted { epoch });
         }
+        if let Some(epoch) = number(
+            "expected two current storage targets, with epoch ",
+            ", got ",
+        ) {
+            return Some(Self::TooFewCurrent { epoch });
+        }
+        if let Some((_, data)) = line.split_once(" sent a result without a request, user data 0x") {
+            let (data, _) = data.split_once(';')?;
+            let user_data = u64::from_str_radix(data, 16).ok()?;
+            return Some(Self::UnexpectedResult { user_data });
+        }
+        if let Some((target, got)) = between(line, "storage target ", "; exchange the addresses")
+            .and_then(|place| place.split_once(": expected "))
+        {
+            let (_, got) = got.split_once(", got ")?;
+            return Some(Self::TargetExchanged { target, got });
+        }
+        if let Some((blocks, rest)) = line.split_once(" blocks of ") {
+            let (_, blocks) = blocks.rsplit_once(' ').unwrap_or(("", blocks));
+            return Some(Self::Storage {
+                blocks: blocks.parse().ok()?,
+                block_size: rest.strip_suffix(" bytes")?.parse().ok()?,
+            });
+        }
         let texts = [
+            (
+                "expected three storage targets of one set",
+                Self::SeveralSets,
+            ),
             ("waiting for the initiator", Self::WaitingForInitiator),
             ("refused a further client", Self::ClientRefused),
+            ("its first request", Self::FirstRequestTimedOut),
             (" per second", Self::Progress),
             ("interrupted by the user", Self::Interrupted),
             ("resync completed", Self::ResyncCompleted),
@@ -145,6 +204,11 @@ impl<'a> LogEvent<'a> {
 }
 
 const SCRUB_COMPLETED: &str = "scrub completed";
+
+/// The events that a text reports.
+pub fn events(text: &str) -> impl Iterator<Item = LogEvent<'_>> {
+    text.lines().filter_map(LogEvent::parse)
+}
 
 /// Number of stripes and duration of a scrub, from the line that reports [`LogEvent::ScrubCompleted`].
 pub fn scrub_time(line: &str) -> Option<(u64, Duration)> {
@@ -184,15 +248,14 @@ mod tests {
 
     #[test]
     fn data_of_events_is_parsed() {
-        let start = LogEvent::RebuildStarted {
-            target: "data_1",
-            stripes: 64,
-            all: true,
-        };
-        for (line, event) in [
+        let events = [
             (
                 "2026-01-01 INFO role: storage target data_1 is online: rebuilding 64 stripes, all of them",
-                start,
+                LogEvent::RebuildStarted {
+                    target: "data_1",
+                    stripes: 64,
+                    all: true,
+                },
             ),
             (
                 "superblock of set 6f: epoch 3-00ab, open",
@@ -206,10 +269,36 @@ mod tests {
                     ended: 5,
                 },
             ),
-        ] {
+            (
+                "the storage target sent a result without a request, user data 0x1f; it is ignored",
+                LogEvent::UnexpectedResult { user_data: 31 },
+            ),
+            (
+                "storage target data_1: expected data_1 of its set, got data_2; exchange the addresses, or",
+                LogEvent::TargetExchanged {
+                    target: "data_1",
+                    got: "data_2",
+                },
+            ),
+            (
+                "WARN TLS: x (DOCA_ERROR_AUTHENTICATION); trying again",
+                LogEvent::ConnectRetried {
+                    error: "DOCA_ERROR_AUTHENTICATION",
+                },
+            ),
+            (
+                "INFO role: 5 blocks of 2048 bytes",
+                LogEvent::Storage {
+                    blocks: 5,
+                    block_size: 2048,
+                },
+            ),
+        ];
+        for (line, event) in events {
             assert_eq!(LogEvent::parse(line), Some(event), "{line}");
         }
-        for line in ["", "session x has failed: y", "listening on port x"] {
+        let others = ["", "session x has failed: y", "listening on port x"];
+        for line in others {
             assert_eq!(LogEvent::parse(line), None, "{line}");
         }
     }
