@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use deployment::log::error_name;
+use deployment::log::{LogEvent, error_name, events};
 use doca::{
     Access, Buf, BufInventory, Completion, Consumer, CtxState, Device, ErrorCode, Event,
     MemoryRegion, Mmap, Pe, Producer, Rdma, RdmaConnection, Task,
@@ -563,10 +563,11 @@ fn unsolicited_result_is_not_forwarded() {
     let service = deployment.world.service;
     service.signal(rustix::process::Signal::INT);
     let exit = service.wait();
-    let user_data = format!("{:#x}", stray.user_data);
-    let lines = exit.stderr.lines();
-    let logged = lines.filter(|line| line.contains(&user_data)).count();
-    assert_eq!(logged, 1, "{exit:?}");
+    let expected = LogEvent::UnexpectedResult {
+        user_data: stray.user_data,
+    };
+    let logged = events(&exit.stderr).filter(|event| *event == expected);
+    assert_eq!(logged.count(), 1, "{exit:?}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use conformance::target::Fault;
-use deployment::log::LogEvent;
+use deployment::log::{LogEvent, events};
 use doca::ErrorCode;
 use role_common::stored_block::Checksum;
 use wire::io_message::IoMessageType::{Read, Write};
@@ -326,10 +326,9 @@ fn degraded_write_is_acknowledged_only_after_the_epoch_is_persisted() {
                 NAMES[withholding]
             );
             let logged = deployment.abandon();
-            let events = logged.lines().filter_map(LogEvent::parse);
             let is_detached =
                 |event: &_| matches!(event, LogEvent::TargetDetached(_) | LogEvent::SetFailed(_));
-            let detached: Vec<_> = events.filter(is_detached).collect();
+            let detached: Vec<_> = events(&logged).filter(is_detached).collect();
             let expected = [LogEvent::TargetDetached(NAMES[failing])];
             assert_eq!(detached, expected, "{logged}");
         }

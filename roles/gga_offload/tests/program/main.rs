@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use conformance::target::{Fault, Script, ScriptedTarget};
-use deployment::log::LogEvent;
+use deployment::log::{LogEvent, events};
 use deployment::port::Port;
 use deployment::process::Process;
 use doca::{
@@ -78,8 +78,7 @@ struct End {
 impl End {
     /// Requires that the service has logged this event.
     fn expect_event(&self, event: LogEvent<'_>) {
-        let mut events = self.stderr.lines().filter_map(LogEvent::parse);
-        let is_logged = events.any(|logged| logged == event);
+        let is_logged = events(&self.stderr).any(|logged| logged == event);
         assert!(is_logged, "{event:?}: {}", self.stderr);
     }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use deployment::log::{LogEvent, error_name};
+use deployment::log::{LogEvent, error_name, events};
 use doca::{
     Access, Buf, BufInventory, Completion, Device, ErrorCode, Event, MemoryRegion, Mmap, Pe, Rdma,
     RdmaConnection, Task,
@@ -74,6 +74,14 @@ fn start_with(args: &str, variables: &[(&str, &str)]) -> Target {
     listening(command)
 }
 
+/// The port of a line that reports that a target listens.
+fn port_of(line: &str) -> Option<u16> {
+    match LogEvent::parse(line) {
+        Some(LogEvent::Listening { port }) => Some(port),
+        _ => None,
+    }
+}
+
 /// Starts a target and waits until it listens.
 fn listening(mut command: Command) -> Target {
     let mut child = command.spawn().expect("started");
@@ -86,7 +94,7 @@ fn listening(mut command: Command) -> Target {
     );
     let mut line = String::new();
     stdout.read_line(&mut line).expect("readable");
-    let Some(LogEvent::Listening { port }) = LogEvent::parse(&line) else {
+    let Some(port) = port_of(&line) else {
         let mut stderr = String::new();
         child
             .stderr
@@ -146,8 +154,7 @@ impl Exit {
     }
 
     fn has_logged(&self, event: LogEvent<'_>) -> bool {
-        let mut events = self.stderr.lines().filter_map(LogEvent::parse);
-        events.any(|logged| logged == event)
+        events(&self.stderr).any(|logged| logged == event)
     }
 
     /// Value of this key in the statistics.
