@@ -916,7 +916,7 @@ mod tests {
                 id,
                 Payload::ErrorResponse(ErrorResponse {
                     error_code: 6,
-                    message: "not today".into(),
+                    message: "declined".into(),
                 }),
             )
         }
@@ -1136,7 +1136,7 @@ mod tests {
             request,
             id,
             code: 6,
-            text: "not today".into(),
+            text: "declined".into(),
         };
 
         let mut script = Script::to_querying(1);
@@ -1163,7 +1163,7 @@ mod tests {
         for part in [
             "start_storage_request",
             "DOCA_ERROR_INVALID_VALUE",
-            "not today",
+            "declined",
         ] {
             assert!(text.contains(part), "{part} is missing in {text}");
         }
@@ -1182,7 +1182,7 @@ mod tests {
             script.error(),
             SessionError::Unsolicited {
                 code: 6,
-                text: "not today".into()
+                text: "declined".into()
             }
         );
     }

@@ -423,7 +423,7 @@ mod tests {
         assert!(SessionLimit::Count(1).is_single() && !SessionLimit::Forever.is_single());
         for wrong in ["0", "-1", "", "always", "4294967296"] {
             let message = wrong.parse::<SessionLimit>().expect_err(wrong);
-            assert!(message.contains("or forever"), "{message}");
+            assert!(message.contains("forever"), "{message}");
         }
     }
 }

@@ -736,7 +736,7 @@ mod tests {
         assert!(usage_error(&["-d", "x", "--cpu", "123456"]).contains("--cpu"));
         let text = usage_error(&["-d", "x", "--cpu", "0", "--block-count", "-1"]);
         assert!(
-            text.contains("--block-count") && text.contains("1 to 4294967295"),
+            text.contains("--block-count") && text.contains("4294967295"),
             "{text}"
         );
         assert!(usage_error(&["-d", "x", "-d", "y", "--cpu", "0"]).contains("--device"));
@@ -774,51 +774,48 @@ mod tests {
         let cases = [
             (
                 r#"{"doca_program_flags": {"devise": "x"}}"#,
-                &["devise", "accepted are: device, cpu"][..],
+                &["\"devise\"", "device, cpu"][..],
             ),
             (
                 r#"{"doca_program_flags": {"log-level": 50}}"#,
-                &["unknown key \"log-level\""],
+                &["\"log-level\""],
             ),
             (
                 r#"{"doca_general_flags": {"json": "x"}}"#,
-                &["unknown key \"json\"", "log-level, sdk-log-level"],
+                &["\"json\"", "log-level, sdk-log-level"],
             ),
             (
                 r#"{"doca_program_flags": {"device": 3}}"#,
-                &["--device", "expected a string", "the number 3"],
+                &["--device", "string", "3"],
             ),
             (
                 r#"{"doca_program_flags": {"cpu": "0"}}"#,
-                &["--cpu", "expected a number"],
+                &["--cpu", "number"],
             ),
             (
                 r#"{"doca_program_flags": {"device": ["x"]}}"#,
-                &["--device", "found an array"],
+                &["--device", "array"],
             ),
             (
                 r#"{"doca_program_flags": {"quick": 1}}"#,
-                &["--quick", "true or false"],
+                &["--quick", "true", "false"],
             ),
             (
                 r#"{"doca_program_flags": {"block-count": 0}}"#,
-                &["--block-count", "1 to 4294967295"],
+                &["--block-count", "4294967295"],
             ),
             (
                 r#"{"doca_program_flags": {"block-count": 1.5}}"#,
-                &["--block-count", "1 to 4294967295"],
+                &["--block-count", "4294967295"],
             ),
             (
                 r#"{"doca_general_flags": {"log-level": 55}}"#,
-                &["--log-level", "60 (debug)"],
+                &["--log-level", "60"],
             ),
-            (
-                r#"{"flags": {}}"#,
-                &["unknown key \"flags\"", "doca_general_flags"],
-            ),
-            (r#"{"doca_program_flags": []}"#, &["expected an object"]),
-            (r#"[]"#, &["expected an object"]),
-            ("{\n  \"doca_program_flags\": }", &["not JSON", "line 2"]),
+            (r#"{"flags": {}}"#, &["\"flags\"", "doca_general_flags"]),
+            (r#"{"doca_program_flags": []}"#, &["object"]),
+            (r#"[]"#, &["object"]),
+            ("{\n  \"doca_program_flags\": }", &["JSON", "line 2"]),
         ];
         for (text, parts) in cases {
             let file = file(text);
@@ -887,7 +884,7 @@ mod tests {
     fn file_size_is_limited_even_if_unknown() {
         let text = usage_error(&["-j", "/dev/zero"]);
         assert!(text.contains("--json /dev/zero"), "{text}");
-        assert!(text.contains("1048576 bytes"), "{text}");
+        assert!(text.contains("1048576"), "{text}");
     }
 
     #[test]
@@ -961,8 +958,10 @@ Examples:
             r#"{"o": {"a": 1, "b": 2, "a": [1]}}"#,
             r#"[{"a": 1, "\u0061": 2}]"#,
         ] {
-            let error = check(twice).expect_err(twice).to_string();
-            assert!(error.contains("found a second \"a\""), "{error}");
+            let error = check(twice).expect_err(twice);
+            // A custom error of the visitor, which names the key.
+            assert!(error.is_data(), "{error}");
+            assert!(error.to_string().contains("\"a\""), "{error}");
         }
     }
 
@@ -974,7 +973,7 @@ Examples:
         assert_eq!(clean.lines().count(), text.lines().count());
         let value: serde_json::Value = serde_json::from_str(&clean).expect("clean JSON");
         assert_eq!(value, serde_json::json!({ "a": "/* b */", "d": 1 }));
-        for open in ["{} /* never closed", "{} /*/"] {
+        for open in ["{} /* open", "{} /*/"] {
             let clean = without_comments(open);
             serde_json::from_str::<serde_json::Value>(&clean).expect_err(open);
         }

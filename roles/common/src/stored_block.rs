@@ -735,7 +735,7 @@ mod tests {
             .encode(&noise(8192), PLACE)
             .expect_err("noise");
         let text = refused.to_string();
-        assert!(text.contains("half blocks of 4160 bytes"), "{text}");
+        assert!(text.contains("4160") && text.contains("2048"), "{text}");
         assert!(!text.contains("--logical-block-size"), "{text}");
     }
 
@@ -941,11 +941,6 @@ mod tests {
                     found: wrong
                 }
             );
-            let text = defect.to_string();
-            assert!(
-                text.contains(&format!("{wrong} bytes of LZ4 data, expected 4 to 4212")),
-                "{text}"
-            );
         }
         for wrong in [0, 4095, 4224] {
             let defect = with(wrong, 100).expect_err("a size");
@@ -956,7 +951,6 @@ mod tests {
                     found: wrong
                 }
             );
-            assert!(defect.to_string().contains("expected 4096"), "{defect}");
         }
         let defect = inspect(&[0; 4096], geometry, PLACE).expect_err("short");
         assert_eq!(
@@ -966,7 +960,6 @@ mod tests {
                 found: 4096
             }
         );
-        assert!(defect.to_string().contains("found 4096 bytes"), "{defect}");
     }
 
     /// A valid block with a trailer for this place.

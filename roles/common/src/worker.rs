@@ -625,6 +625,21 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(20);
 
+    /// The text of all failures of the data path.
+    const BROKEN: &str = "broken-data-path";
+
+    fn broken() -> Failure {
+        Failure::new(ErrorCode::DRIVER, BROKEN)
+    }
+
+    /// Requires that this is [`broken`] of this worker.
+    fn is_broken(failure: &Failure, worker: u32) {
+        assert_eq!(failure.code, ErrorCode::DRIVER, "{failure}");
+        for value in [BROKEN, &format!("worker {worker}")] {
+            assert!(failure.message.contains(value), "{failure}");
+        }
+    }
+
     /// A data path with a handle that must not leave its thread, as DOCA's handles.
     struct Echo {
         calls: Rc<u32>,
@@ -647,8 +662,8 @@ mod tests {
         fn execute(&mut self, command: Command) -> Result<u32, Failure> {
             match command {
                 Command::Double(number) => Ok(number * 2),
-                Command::Fail => Err(Failure::invalid("asked to fail")),
-                Command::Panic => panic!("asked to panic"),
+                Command::Fail => Err(broken()),
+                Command::Panic => panic!("{BROKEN}"),
                 Command::Sleep(time) => {
                     std::thread::sleep(time);
                     Ok(0)
@@ -662,7 +677,7 @@ mod tests {
 
         fn run(&mut self, run: &RunFlag) -> Result<u32, Failure> {
             if *self.calls == u32::MAX {
-                return Err(Failure::invalid("the run failed"));
+                return Err(broken());
             }
             while run.is_set() {
                 std::thread::yield_now();
@@ -705,13 +720,8 @@ mod tests {
     fn worker_takes_commands_before_and_after_a_run() {
         let (mut worker, dropped, _) = worker();
         assert_eq!(worker.execute(Command::Double(4), TIMEOUT), Ok(8));
-        assert!(
-            worker
-                .execute(Command::Fail, TIMEOUT)
-                .expect_err("fails")
-                .message
-                .contains("asked to fail")
-        );
+        let failure = worker.execute(Command::Fail, TIMEOUT);
+        is_broken(&failure.expect_err("fails"), 0);
         for run in 1..=2 {
             worker.start().expect("started");
             assert!(
@@ -746,10 +756,7 @@ mod tests {
             }
             std::thread::yield_now();
         };
-        assert!(
-            failure.message.contains("worker 0") && failure.message.contains("the run failed"),
-            "{failure}"
-        );
+        is_broken(&failure, 0);
         assert_eq!(
             worker.execute(Command::Double(1), TIMEOUT),
             Ok(2),
@@ -763,7 +770,7 @@ mod tests {
         let failure = worker
             .execute(Command::Panic, TIMEOUT)
             .expect_err("panicked");
-        assert!(failure.message.contains("asked to panic"), "{failure}");
+        assert!(failure.message.contains(BROKEN), "{failure}");
         assert_eq!(dropped.try_recv(), Ok(()));
         assert!(worker.start().is_err());
         assert!(worker.poll().is_err());
@@ -790,12 +797,9 @@ mod tests {
     #[test]
     fn failed_creation_and_missing_cpu_are_errors() {
         let waker = Waker::new().expect("pipe");
-        let create = || -> Result<Echo, Failure> { Err(Failure::invalid("no memory")) };
+        let create = || -> Result<Echo, Failure> { Err(broken()) };
         let failure = Worker::spawn(3, cpu(), waker.clone(), TIMEOUT, create).expect_err("fails");
-        assert!(
-            failure.message.contains("worker 3") && failure.message.contains("no memory"),
-            "{failure}"
-        );
+        is_broken(&failure, 3);
         let create = || -> Result<Echo, Failure> { Err(Failure::invalid("never called")) };
         let failure = Worker::spawn(0, 100_000, waker, TIMEOUT, create).expect_err("fails");
         assert!(failure.message.contains("--cpu 100000"), "{failure}");

@@ -122,7 +122,7 @@ fn invalid_server_name_is_a_permanent_error() {
     let mut client = client("", TIMEOUT);
     let failure = client.poll().expect_err("no name");
     assert_eq!(failure.code, ErrorCode::INVALID_VALUE);
-    assert!(failure.message.contains("Comch client \"\""), "{failure}");
+    assert!(failure.message.contains("\"\""), "{failure}");
 }
 
 #[test]

@@ -712,17 +712,21 @@ mod tests {
             };
             refused(&words.join(" "), name);
         }
-        for (wrong, part) in [
-            ("--matrix-type xor", "vandermonde"),
-            ("--trigger-recovery-read-every-n -1", "--trigger-recovery"),
-            ("--logical-block-size 0", "--logical-block-size"),
-            ("--checksum md5", "require"),
-            ("--control-timeout 0", "--control-timeout"),
-            ("--degraded", "--degraded"),
-            ("--degraded yes", "--degraded"),
-            ("--degraded on --rebuild data_3", "data_p"),
+        for (flag, wrong, part) in [
+            ("--matrix-type", "xor", "vandermonde"),
+            (
+                "--trigger-recovery-read-every-n",
+                "-1",
+                "--trigger-recovery",
+            ),
+            ("--logical-block-size", "0", "--logical-block-size"),
+            ("--checksum", "md5", "require"),
+            ("--control-timeout", "0", "--control-timeout"),
+            ("--degraded", "", "--degraded"),
+            ("--degraded", "yes", "--degraded"),
+            ("--degraded=on --rebuild", "data_3", "data_p"),
         ] {
-            refused(&format!("{MANDATORY} {wrong}"), part);
+            refused(&format!("{MANDATORY} {flag} {wrong}"), part);
         }
     }
 

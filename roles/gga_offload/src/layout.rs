@@ -171,13 +171,13 @@ mod tests {
         for target in 0..3 {
             let jobs = world.target_jobs(target);
             assert!(jobs[0].contains("transaction_count: 128"), "{jobs:?}");
-            assert!(jobs[0].contains("b\"service memory\""), "{jobs:?}");
+            assert!(jobs[0].contains("b\"service-memory\""), "{jobs:?}");
             assert!(
                 jobs[1].contains("IoData") && jobs[2].contains("IoControl"),
                 "{jobs:?}"
             );
             assert!(
-                jobs[1].contains(&format!("b\"service end for {target}\"")),
+                jobs[1].contains(&format!("b\"service-end-{target}\"")),
                 "{jobs:?}"
             );
         }
@@ -279,8 +279,8 @@ mod tests {
             world.script = Script::Refuses(target);
             let error = world.error(init(1, 1));
             assert_eq!(error.error_code, ErrorCode::NOT_PERMITTED.0);
-            assert!(error.message.contains("not today"), "{}", error.message);
-            assert!(world.ended_with().message.contains(name), "{:?}", world.end);
+            assert!(error.message.contains("declined"), "{}", error.message);
+            world.failed_with(ErrorCode::NOT_PERMITTED, name);
         }
     }
 
@@ -293,11 +293,7 @@ mod tests {
         world.storage_event(2, ChannelEvent::Closed);
         assert_eq!(world.end, None, "data_p had answered");
         world.storage_event(0, ChannelEvent::Closed);
-        assert!(
-            world.ended_with().message.contains("data_1 disconnected"),
-            "{:?}",
-            world.end
-        );
+        world.failed_with(ErrorCode::CONNECTION_RESET, "data_1");
 
         // The last answer makes the service destroy its workers; simultaneous events are handled before that.
         let mut world = World::new();
@@ -312,11 +308,7 @@ mod tests {
         let mut world = World::new();
         world.request(Payload::QueryStorageRequest);
         world.storage_event(1, ChannelEvent::Closed);
-        assert!(
-            world.ended_with().message.contains("data_2 disconnected"),
-            "{:?}",
-            world.end
-        );
+        world.failed_with(ErrorCode::CONNECTION_RESET, "data_2");
     }
 
     #[test]
@@ -401,10 +393,10 @@ mod tests {
         let failure = layout
             .present(&targets(2048 * 100, 2048))
             .expect_err("too small");
-        assert!(
-            failure.message.contains("at least 2112 bytes, got 2048"),
-            "{failure}"
-        );
+        assert_eq!(failure.code, ErrorCode::INVALID_VALUE);
+        for value in ["--logical-block-size", "2112", "2048"] {
+            assert!(failure.message.contains(value), "{failure}");
+        }
     }
 
     #[test]
@@ -414,7 +406,9 @@ mod tests {
                 .present(&targets(1 << 40, wrong))
                 .expect_err("refused");
             assert_eq!(failure.code, ErrorCode::NOT_SUPPORTED);
-            assert!(failure.message.contains("a multiple of 64"), "{failure}");
+            for value in [HALF_ALIGNMENT, wrong] {
+                assert!(failure.message.contains(&value.to_string()), "{failure}");
+            }
         }
     }
 
@@ -423,7 +417,11 @@ mod tests {
         let failure = Striped::default()
             .present(&targets(!2047, 2048))
             .expect_err("too much");
-        assert!(failure.message.contains("capacity"), "{failure}");
+        assert_eq!(failure.code, ErrorCode::INVALID_VALUE);
+        assert!(
+            failure.message.contains(&(!2047_u64).to_string()),
+            "{failure}"
+        );
     }
 
     // Sessions that continue without a target.
@@ -632,10 +630,10 @@ mod tests {
                         self.jobs.push(format!("{job:?}"));
                         let outcome = match job {
                             Job::PrepareMemory(_) => {
-                                Outcome::Exported(Bytes::from_static(b"service memory"))
+                                Outcome::Exported(Bytes::from_static(b"service-memory"))
                             }
                             Job::Export { target, .. } => {
-                                Outcome::Exported(Bytes::from(format!("service end for {target}")))
+                                Outcome::Exported(Bytes::from(format!("service-end-{target}")))
                             }
                             _ => Outcome::Done,
                         };
@@ -653,7 +651,7 @@ mod tests {
             if self.script == Script::Refuses(target) {
                 let refusal = Payload::ErrorResponse(ErrorResponse {
                     error_code: doca::ErrorCode::NOT_PERMITTED.0,
-                    message: "not today".to_owned(),
+                    message: "declined".to_owned(),
                 });
                 let answer = message.response(refusal);
                 let event = ChannelEvent::Message(answer);
@@ -740,6 +738,13 @@ mod tests {
         fn ended_with(&self) -> &Failure {
             let end = self.end.as_ref().expect("the end");
             end.as_ref().expect_err("a failure")
+        }
+
+        /// Requires that the session has ended with this error, which names the target.
+        fn failed_with(&self, code: ErrorCode, target: &str) {
+            let failure = self.ended_with();
+            assert_eq!(failure.code, code, "{failure}");
+            assert!(failure.message.contains(target), "{failure}");
         }
 
         /// A complete session, except for the shutdown.

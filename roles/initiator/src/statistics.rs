@@ -529,12 +529,14 @@ mod tests {
             Report::new(strategy, None, start, &[worker(start, 2, [1, 2, 3])]).to_string()
         };
         for (strategy, with) in [
-            (Strategy::ReadWriteDataValidityTest, "what was written"),
-            (Strategy::ReadOnlyDataValidityTest, "the plain content"),
+            (Strategy::ReadWriteDataValidityTest, "written"),
+            (Strategy::ReadOnlyDataValidityTest, "content"),
         ] {
             let text = text(strategy);
-            let expected = format!("compared with {with}: 3 I/Os, 3145728 bytes, all equal\n");
-            assert!(text.ends_with(&expected), "{text}");
+            let last = text.lines().last().expect("a line");
+            for part in [with, " 3 ", " 3145728 ", "equal"] {
+                assert!(last.contains(part), "{part} is missing in {last}");
+            }
         }
         assert!(!text(Strategy::WriteThroughputTest).contains("equal"));
     }
@@ -618,14 +620,7 @@ mod tests {
             Some(mismatch),
         );
         let text = report.to_string();
-        for part in [
-            "| Test failed!!",
-            "block 17",
-            "offset 3",
-            "0xab",
-            "0x01",
-            "Seed: 9",
-        ] {
+        for part in ["block 17", "offset 3", "0xab", "0x01", "Seed: 9"] {
             assert!(text.contains(part), "{part} is missing in {text}");
         }
         let json = serde_json::to_value(&report).expect("serializable");
@@ -709,7 +704,7 @@ mod tests {
         let Conclusion::SessionFailed(report, None, failure) = conclusion else {
             panic!("{conclusion:?}")
         };
-        assert!(report.error.contains("closed the connection"), "{report:?}");
+        assert_eq!(report.error, LOST.to_string());
         assert_eq!(failure.code, ErrorCode::CONNECTION_ABORTED);
     }
 

@@ -446,7 +446,9 @@ mod tests {
     fn block_sizes_that_cannot_be_halved_and_encoded_are_refused() {
         for wrong in ["0", "64", "4160", "100", "-4096", "4294967296", "4q"] {
             let text = refusal(&format!("{MANDATORY} --block-size {wrong}"));
-            assert!(text.contains("a multiple of 128"), "{wrong}: {text}");
+            for value in ["--block-size", wrong, "128"] {
+                assert!(text.contains(value), "{wrong}: {text}");
+            }
         }
     }
 
@@ -462,14 +464,13 @@ mod tests {
         let text = refusal(&format!(
             "{MANDATORY} --logical-block-size 4096 --block-size 4096"
         ));
-        assert!(
-            text.contains(
-                "'--logical-block-size <BYTES>' cannot be used with '--block-size <BYTES>'"
-            ),
-            "{text}"
-        );
+        for flag in ["'--logical-block-size <BYTES>'", "'--block-size <BYTES>'"] {
+            assert!(text.contains(flag), "{text}");
+        }
         let text = refusal(&format!("{MANDATORY} --logical-block-size 4294967295"));
-        assert!(text.contains("or a size such as 4k, 1 to"), "{text}");
+        for value in ["--logical-block-size", "4294967295", "4k"] {
+            assert!(text.contains(value), "{text}");
+        }
     }
 
     #[test]

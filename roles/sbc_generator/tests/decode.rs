@@ -271,8 +271,11 @@ fn incompressible_block_is_named_and_no_file_is_written() {
     assert_eq!(output.status.code(), Some(1));
     let stderr = stderr(&output);
     for part in [
-        "block 2 of content (bytes 8192 to 12287)",
-        "compresses to 4100 bytes, 16 more than the 4084",
+        "block 2",
+        "8192",
+        "12287",
+        "4100",
+        "4084",
         "--logical-block-size 4096",
     ] {
         assert!(stderr.contains(part), "{part}: {stderr}");
@@ -287,12 +290,18 @@ fn invalid_inputs_are_reported() {
     let sandbox = Sandbox::new(b"");
     let output = sandbox.generate(&[]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("the file is empty"));
+    let text = stderr(&output);
+    for value in ["content", "DOCA_ERROR_INVALID_VALUE"] {
+        assert!(text.contains(value), "{value}: {text}");
+    }
 
     std::fs::remove_file(sandbox.path("content")).expect("removed");
     let output = sandbox.generate(&[]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("--original-input-data content"));
+    let text = stderr(&output);
+    for value in ["--original-input-data", "content", "DOCA_ERROR_NOT_FOUND"] {
+        assert!(text.contains(value), "{value}: {text}");
+    }
     assert!(sandbox.names().is_empty());
 
     let sandbox = Sandbox::new(b"some");
@@ -306,7 +315,9 @@ fn invalid_inputs_are_reported() {
         .expect("the program runs");
     assert_eq!(output.status.code(), Some(1));
     let stderr = stderr(&output);
-    assert!(stderr.contains("--device no_such_device"), "{stderr}");
+    for value in ["--device", "no_such_device"] {
+        assert!(stderr.contains(value), "{stderr}");
+    }
     assert_eq!(sandbox.names(), ["content"]);
 }
 
@@ -334,8 +345,9 @@ fn output_is_text_of_the_reference_or_json() {
 
     let output = sandbox.generate(&["--logical-block-size", "4096"]);
     let stdout = String::from_utf8(output.stdout).expect("text");
-    assert!(
-        stdout.contains("\tBlock size: 4096\n\tStored block size: 4224\n\tOut block count: 2\n"),
-        "{stdout}"
-    );
+    let cells = stdout.lines().filter(|line| line.starts_with('\t'));
+    let sizes: Vec<_> = cells
+        .filter_map(|line| Some(line.split_once(": ")?.1))
+        .collect();
+    assert_eq!(sizes, ["4096", "4224", "2"], "{stdout}");
 }

@@ -851,7 +851,8 @@ mod tests {
         let first = BackingFile::open(&path, zeros(), Options::default()).expect("made");
         let failure = BackingFile::open(&path, zeros(), Options::default()).expect_err("in use");
         assert_eq!(failure.code, ErrorCode::IN_USE);
-        assert!(failure.message.contains("another target"), "{failure}");
+        let name = path.display().to_string();
+        assert!(failure.message.contains(&name), "{failure}");
         drop(first);
         BackingFile::open(&path, zeros(), Options::default()).expect("free");
     }
@@ -881,7 +882,7 @@ mod tests {
         };
         let content = Content::open(None, other).expect("content");
         let failure = BackingFile::open(&path, content, Options::default()).expect_err("larger");
-        assert!(failure.message.contains("expected 5 blocks"), "{failure}");
+        assert!(failure.message.contains(" 5 "), "{failure}");
         assert!(BackingFile::open(Path::new("/"), zeros(), Options::default()).is_err());
         let nowhere = directory.path().join("no/such/folder");
         assert_eq!(
@@ -988,18 +989,15 @@ mod tests {
             block_count: 128,
         };
         let failure = check(&bytes, LENGTH, expected).expect_err("another");
-        for part in ["expected 128 blocks of 4096", "found 3 blocks of 512"] {
-            assert!(failure.message.contains(part), "{failure}");
+        for value in [" 128 ", " 4096 ", "--block-count", " 3 ", " 512 "] {
+            assert!(failure.message.contains(value), "{failure}");
         }
         let failure = check(&bytes, LENGTH - 1, THREE_BLOCKS).expect_err("cut off");
-        assert!(
-            failure
-                .message
-                .contains("expected 67072 bytes, found 67071"),
-            "{failure}"
-        );
+        for value in ["67072", "67071"] {
+            assert!(failure.message.contains(value), "{failure}");
+        }
         let failure = check(&[0; HEADER_SIZE], LENGTH, THREE_BLOCKS).expect_err("zeros");
-        assert!(failure.message.contains("cut short"), "{failure}");
+        assert!(failure.message.contains("zeros"), "{failure}");
     }
 
     #[test]

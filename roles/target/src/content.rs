@@ -233,11 +233,9 @@ mod tests {
         );
         for wrong in [&b""[..], b"0123456789a", b"0123456789abc"] {
             let failure = open(wrong).expect_err("size");
-            assert!(failure.message.contains("expected 12 bytes"), "{failure}");
-            assert!(
-                failure.message.contains(&format!("found {}", wrong.len())),
-                "{failure}"
-            );
+            for size in [12, wrong.len()] {
+                assert!(failure.message.contains(&size.to_string()), "{failure}");
+            }
         }
     }
 
@@ -254,12 +252,7 @@ mod tests {
     #[test]
     fn broken_sbc_files_are_refused() {
         let cut = &sbc(2, 2, b"abc");
-        assert!(
-            open(cut)
-                .expect_err("cut")
-                .message
-                .contains("expected 4 bytes")
-        );
+        assert!(open(cut).expect_err("cut").message.contains(" 4 bytes"));
         assert!(
             open(&cut[..10])
                 .expect_err("cut header")
@@ -283,7 +276,9 @@ mod tests {
         std::thread::spawn(move || sender.send(Content::open(Some(&opened), FLAGS)));
         let content = receiver.recv_timeout(std::time::Duration::from_secs(10));
         let failure = content.expect("an answer").expect_err("a pipe");
-        assert!(failure.message.contains("a regular file"), "{failure}");
+        assert_eq!(failure.code, ErrorCode::INVALID_VALUE);
+        let path = path.display().to_string();
+        assert!(failure.message.contains(&path), "{failure}");
     }
 
     #[test]

@@ -383,16 +383,19 @@ mod tests {
     fn counts_out_of_range_are_refused_by_the_service() {
         let mut world = World::new(1, 8);
         world.request(Payload::QueryStorageRequest);
-        for (cores, transactions, part) in [
-            (0, 1, "expected 1 to 1, as many --cpu as this service"),
-            (2, 1, "got 2"),
-            (1, 0, "transactions per core"),
-            (1, u32::MAX, "got 4294967295"),
-            (1, MAX_TRANSACTIONS + 1, "got 4001"),
+        for (cores, transactions, limit, found) in [
+            (0, 1, "--cpu", "0"),
+            (2, 1, "--cpu", "2"),
+            (1, 0, "4000", "0"),
+            (1, u32::MAX, "4000", "4294967295"),
+            (1, MAX_TRANSACTIONS + 1, "4000", "4001"),
         ] {
             let error = world.error(init(cores, transactions));
             assert_eq!(error.error_code, ErrorCode::INVALID_VALUE.0);
-            assert!(error.message.contains(part), "{}", error.message);
+            for value in [limit, found] {
+                assert!(error.message.contains(value), "{}", error.message);
+            }
+            assert_eq!(world.forwarded.len(), 1, "only the query");
         }
         assert_eq!(
             world.request(init(1, MAX_TRANSACTIONS)),
@@ -421,14 +424,11 @@ mod tests {
         world.request(Payload::QueryStorageRequest);
         let error = world.error(init(4, 1));
         assert_eq!(error.error_code, ErrorCode::INVALID_VALUE.0);
-        assert!(
-            error
-                .message
-                .contains("as many --cpu as this target has, got 4"),
-            "{}",
-            error.message
-        );
-        assert!(world.ended_with().message.contains("storage target"));
+        assert_eq!(world.forwarded.len(), 2, "the query and this request");
+        for value in ["--cpu", "4"] {
+            assert!(error.message.contains(value), "{}", error.message);
+        }
+        assert!(world.ended_with().message.contains(TARGET));
     }
 
     #[test]
@@ -480,25 +480,14 @@ mod tests {
         assert_eq!(world.request(Payload::StartStorageRequest), None);
         world.service.handle(Event::Timeout, world.now + TIMEOUT);
         world.run();
-        assert!(
-            world.ended_with().message.contains("1 consumers"),
-            "{:?}",
-            world.end
-        );
+        world.failed_with(ErrorCode::TIME_OUT, "1 consumers");
 
         let mut world = World::running();
         world.request(Payload::StopStorageRequest);
         assert_eq!(world.request(Payload::ShutdownRequest), None);
         world.service.handle(Event::Timeout, world.now + TIMEOUT);
         world.run();
-        assert!(
-            world
-                .ended_with()
-                .message
-                .contains("2 consumers of the initiator to expire"),
-            "{:?}",
-            world.end
-        );
+        world.failed_with(ErrorCode::TIME_OUT, "2 consumers");
     }
 
     #[test]
@@ -507,10 +496,9 @@ mod tests {
         world.target_is_silent = true;
         assert_eq!(world.request(Payload::QueryStorageRequest), None);
         let error = world.error(Payload::QueryStorageRequest);
+        assert_eq!(error.error_code, ErrorCode::UNEXPECTED.0);
         assert!(
-            error
-                .message
-                .contains("while the query_storage_request is processed"),
+            error.message.contains("query_storage_request"),
             "{}",
             error.message
         );
@@ -521,26 +509,13 @@ mod tests {
     fn disconnection_of_a_peer_ends_the_session() {
         let mut world = World::running();
         world.client(ChannelEvent::Closed);
-        assert!(
-            world
-                .ended_with()
-                .message
-                .contains("initiator disconnected"),
-            "{:?}",
-            world.end
-        );
+        world.failed_with(ErrorCode::CONNECTION_RESET, "initiator");
+        assert!(!world.ended_with().message.contains(TARGET));
         assert!(world.answers.is_empty());
 
         let mut world = World::running();
         world.storage(ChannelEvent::Closed);
-        assert!(
-            world
-                .ended_with()
-                .message
-                .contains("storage target disconnected"),
-            "{:?}",
-            world.end
-        );
+        world.failed_with(ErrorCode::CONNECTION_RESET, TARGET);
 
         let mut world = World::new(1, 1);
         world.target_is_silent = true;
@@ -567,7 +542,7 @@ mod tests {
         let mut world = World::new(1, 1);
         let busy = ErrorResponse {
             error_code: ErrorCode::IN_USE.0,
-            message: "busy with another".to_owned(),
+            message: "occupied".to_owned(),
         };
         let payload = Payload::ErrorResponse(busy);
         world.storage(ChannelEvent::Message(Message {
@@ -575,11 +550,7 @@ mod tests {
             correlation_id: 0,
             payload,
         }));
-        assert!(
-            world.ended_with().message.contains("busy with another"),
-            "{:?}",
-            world.end
-        );
+        world.failed_with(ErrorCode::IN_USE, "occupied");
 
         let mut world = World::new(1, 1);
         let payload = Payload::StopStorageResponse;
@@ -671,6 +642,9 @@ mod tests {
     // Harness: a service session between the test, as initiator, and a target session.
 
     const TIMEOUT: Duration = Duration::from_secs(5);
+
+    /// Name of the target in errors.
+    const TARGET: &str = Passthrough::TARGETS[0];
 
     /// A session of a service between the test, as initiator, and the session of a target.
     struct World {
@@ -829,6 +803,13 @@ mod tests {
                 .expect("the end")
                 .as_ref()
                 .expect_err("a failure")
+        }
+
+        /// Requires that the session has ended with this error, which contains the value.
+        fn failed_with(&self, code: ErrorCode, value: &str) {
+            let failure = self.ended_with();
+            assert_eq!(failure.code, code, "{failure}");
+            assert!(failure.message.contains(value), "{failure}");
         }
 
         /// Creates a session with two workers whose data path is running.

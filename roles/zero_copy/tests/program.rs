@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use deployment::log::{LogEvent, error_name, events};
 use doca::{
     Access, Buf, BufInventory, Completion, Consumer, CtxState, Device, ErrorCode, Event,
     MemoryRegion, Mmap, Pe, Producer, Rdma, RdmaConnection, Task,
@@ -24,6 +25,10 @@ use wire::control::{
 use wire::io_message::{self, IoMessage, IoMessageType, Repr};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Names of the peers in errors.
+const TARGET: &str = "storage target";
+const INITIATOR: &str = "initiator";
 
 /// Exit status and output of a process.
 #[derive(Debug)]
@@ -101,14 +106,13 @@ impl Service {
         }
     }
 
-    /// Waits for it to fail with this text.
-    fn fails_saying(self, words: &str) {
+    /// Waits for it to fail with this code and this value, such as a name, in its last error.
+    fn fails_with(self, code: ErrorCode, value: &str) {
         let exit = self.wait();
         assert_eq!(exit.status.code(), Some(1), "{exit:?}");
-        assert!(
-            exit.stderr.contains(words),
-            "expected {words:?} in {exit:?}"
-        );
+        assert_eq!(error_name(&exit.stderr), Some(&*code.name()), "{exit:?}");
+        let (_, error) = exit.stderr.rsplit_once("error: ").expect("an error");
+        assert!(error.contains(value), "expected {value:?} in {exit:?}");
     }
 }
 
@@ -559,8 +563,11 @@ fn unsolicited_result_is_not_forwarded() {
     let service = deployment.world.service;
     service.signal(rustix::process::Signal::INT);
     let exit = service.wait();
-    let said = exit.stderr.matches("a result without a request").count();
-    assert_eq!(said, 1, "{exit:?}");
+    let expected = LogEvent::UnexpectedResult {
+        user_data: stray.user_data,
+    };
+    let logged = events(&exit.stderr).filter(|event| *event == expected);
+    assert_eq!(logged.count(), 1, "{exit:?}");
 }
 
 #[test]
@@ -603,7 +610,7 @@ fn complete_session_prints_statistics() {
     assert_eq!(world.answer(), Payload::ShutdownResponse);
     let exit = world.service.wait();
     assert_eq!(exit.status.code(), Some(0), "{exit:?}");
-    assert!(exit.stdout.contains("| Operation count: 1\n"), "{exit:?}");
+    assert!(exit.stdout.contains(" count: 1\n"), "{exit:?}");
     drop((target, _rdma, _memory));
 }
 
@@ -613,7 +620,9 @@ fn missing_result_of_the_target_ends_the_service() {
     deployment.initiator.send(&READ.to_bytes());
     assert_eq!(deployment.target.receive(), READ.to_bytes());
     deployment.target.send(&READ.to_bytes());
-    deployment.world.service.fails_saying("no result");
+    let user_data = format!("{:#x}", READ.user_data);
+    let service = deployment.world.service;
+    service.fails_with(ErrorCode::UNEXPECTED, &user_data);
 }
 
 fn details() -> StorageDetails {
@@ -665,7 +674,7 @@ fn signal_stops_a_service_that_waits_for_its_peers() {
     let service = start(UNUSED_PORT, "");
     std::thread::sleep(Duration::from_millis(300));
     service.signal(Signal::INT);
-    service.fails_saying("a connection to the storage target");
+    service.fails_with(ErrorCode::CONNECTION_ABORTED, TARGET);
 
     let target = TcpListener::bind("127.0.0.1:0").expect("bound");
     let service = start(target.local_addr().expect("address").port(), "");
@@ -673,7 +682,7 @@ fn signal_stops_a_service_that_waits_for_its_peers() {
     // Connected to its target, it starts to wait for an initiator.
     drop(connect(&service));
     service.signal(Signal::TERM);
-    service.fails_saying("query_storage_request of the initiator");
+    service.fails_with(ErrorCode::CONNECTION_ABORTED, "query_storage_request");
     let end = target.read(&mut [0]);
     assert!(matches!(end, Ok(0) | Err(_)), "{end:?}");
 }
@@ -686,9 +695,14 @@ fn refused_connection_is_retried_until_the_control_timeout() {
     let exit = service.wait();
     assert!(begin.elapsed() >= Duration::from_secs(1));
     assert_eq!(exit.status.code(), Some(1), "{exit:?}");
-    assert_eq!(exit.stderr.matches("retrying until").count(), 1, "{exit:?}");
+    let announced = exit.stderr.matches("--control-timeout").count();
+    assert_eq!(announced, 1, "{exit:?}");
     assert_eq!(exit.stderr.matches("error: ").count(), 1, "{exit:?}");
-    assert!(exit.stderr.contains("timed out after 1s"), "{exit:?}");
+    assert_eq!(
+        error_name(&exit.stderr),
+        Some(&*ErrorCode::TIME_OUT.name()),
+        "{exit:?}"
+    );
 }
 
 #[test]
@@ -706,7 +720,7 @@ fn requests_are_forwarded_and_answered() {
             .message
             .contains("init_storage_request")
     );
-    for blob in [&b""[..], b"no export", &[0xff; 512]] {
+    for blob in [&b""[..], b"garbage", &[0xff; 512]] {
         let mmap_export_blob = Bytes::from_static(blob);
         let init = InitStorage {
             transaction_count: 4,
@@ -715,8 +729,9 @@ fn requests_are_forwarded_and_answered() {
         };
         world.send(Payload::InitStorageRequest(init));
         let refusal = error(world.answer());
+        assert_eq!(refusal.error_code, ErrorCode::INVALID_VALUE.0);
         assert!(
-            refusal.message.contains("memory map of the init request"),
+            refusal.message.contains("doca_mmap_create_from_export"),
             "{refusal:?}"
         );
     }
@@ -729,16 +744,17 @@ fn error_text_of_the_target_reaches_the_initiator() {
     world.send(Payload::QueryStorageRequest);
     let refusal = ErrorResponse {
         error_code: ErrorCode::NO_MEMORY.0,
-        message: "out of blocks".to_owned(),
+        message: "exhausted".to_owned(),
     };
     world.target_answers(|_| Payload::ErrorResponse(refusal));
     let error_response = error(world.answer());
     assert_eq!(error_response.error_code, ErrorCode::NO_MEMORY.0);
     assert!(
-        error_response.message.contains("out of blocks"),
+        error_response.message.contains("exhausted"),
         "{error_response:?}"
     );
-    world.service.fails_saying("out of blocks");
+    let service = world.service;
+    service.fails_with(ErrorCode::NO_MEMORY, "exhausted");
 }
 
 #[test]
@@ -757,7 +773,8 @@ fn unresponsive_target_times_out() {
         "{error_response:?}"
     );
     assert!(start.elapsed() >= Duration::from_secs(1));
-    world.service.fails_saying("query_storage_response");
+    let service = world.service;
+    service.fails_with(ErrorCode::TIME_OUT, "query_storage_response");
 }
 
 /// Messages that arrive while the service itself is stopped are read before timeouts are handled.
@@ -790,7 +807,7 @@ fn disconnection_of_a_peer_ends_the_service() {
         ..
     } = world;
     drop(initiator);
-    service.fails_saying("the initiator disconnected");
+    service.fails_with(ErrorCode::CONNECTION_RESET, INITIATOR);
     assert_eq!(next(&mut target), ChannelEvent::Closed);
 
     let World {
@@ -800,7 +817,7 @@ fn disconnection_of_a_peer_ends_the_service() {
         ..
     } = World::new("");
     drop(target);
-    service.fails_saying("the storage target disconnected");
+    service.fails_with(ErrorCode::CONNECTION_RESET, TARGET);
     assert_eq!(next(&mut initiator), ChannelEvent::Closed);
 
     // In the middle of a request.
@@ -818,13 +835,12 @@ fn disconnection_of_a_peer_ends_the_service() {
     } = world;
     drop(target);
     let error_response = error(message(&mut initiator).payload);
+    assert_eq!(error_response.error_code, ErrorCode::CONNECTION_RESET.0);
     assert!(
-        error_response
-            .message
-            .contains("the storage target disconnected"),
+        error_response.message.contains(TARGET),
         "{error_response:?}"
     );
-    service.fails_saying("the storage target disconnected");
+    service.fails_with(ErrorCode::CONNECTION_RESET, TARGET);
 }
 
 #[test]
@@ -843,11 +859,12 @@ fn malformed_message_of_the_target_ends_the_service_and_is_reported() {
     target.read_exact(&mut [0; 16]).expect("a request");
     target.write_all(&[0xff; 64]).expect("written");
     let error_response = error(message(&mut initiator).payload);
+    assert_eq!(error_response.error_code, ErrorCode::INVALID_VALUE.0);
     assert!(
-        error_response.message.contains("storage target"),
+        error_response.message.contains(TARGET),
         "{error_response:?}"
     );
-    service.fails_saying("message from storage target");
+    service.fails_with(ErrorCode::INVALID_VALUE, TARGET);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use deployment::log::LogEvent;
 use deployment::process::{Process, Signal};
 use libtest_mimic::{Arguments, Trial};
 use tempfile::TempDir;
@@ -167,11 +168,10 @@ impl Deployment {
         let mut target = role("target", &arguments);
         self.port = target
             .wait_for("was listening", TIMEOUT, |line| {
-                line.rsplit_once("listening on port ")?
-                    .1
-                    .trim()
-                    .parse()
-                    .ok()
+                match LogEvent::parse(line) {
+                    Some(LogEvent::Listening { port }) => Some(port),
+                    _ => None,
+                }
             })
             .expect("the target listens");
         self.target = Some(target);
@@ -198,11 +198,9 @@ impl Deployment {
         for _ in 0..self.plan.workers {
             arguments.extend(["--cpu", "0"]);
         }
-        let mut service = role("zero_copy", &arguments);
+        let service = role("zero_copy", &arguments);
         service
-            .wait_for("was waiting for the initiator", TIMEOUT, |line| {
-                line.contains("waiting for the initiator").then_some(())
-            })
+            .wait_for_event(LogEvent::WaitingForInitiator, 1, Instant::now() + TIMEOUT)
             .expect("the service waits");
         self.service = Some(service);
     }

@@ -333,11 +333,7 @@ mod tests {
         assert!(nonzero_u32("4294967296").is_err());
         assert_eq!(timeout("0"), Ok(Timeout(None)));
         assert_eq!(timeout("7"), Ok(Timeout(Some(Duration::from_secs(7)))));
-        assert!(
-            timeout("-1")
-                .expect_err("negative")
-                .contains("or 0 for any time")
-        );
+        assert!(timeout("-1").expect_err("negative").contains(" 0 "));
     }
 
     #[test]
@@ -350,7 +346,7 @@ mod tests {
         );
         for wrong in ["0", "1.5", "1ms", "8d", "604801", "-1", "1x", ""] {
             let message = duration(wrong).expect_err(wrong);
-            assert!(message.contains("90s or 2m"), "{message}");
+            assert!(message.contains("604800"), "{message}");
         }
         for (text, bytes) in [
             ("0", 0),
@@ -383,7 +379,7 @@ mod tests {
         assert!(mebibytes("0").is_err());
         for wrong in ["4G", "4294967296", "-1"] {
             let message = size_u32(wrong).expect_err(wrong);
-            assert!(message.contains("0 to 4294967295"), "{message}");
+            assert!(message.contains("4294967295"), "{message}");
         }
     }
 
@@ -393,9 +389,9 @@ mod tests {
         assert_eq!(listen_port("65535"), Ok(u16::MAX));
         for wrong in ["", "x", "-1", "1.5", "0x10", "4294967296"] {
             let message = number_u32(wrong).expect_err(wrong);
-            assert!(message.contains("0 to 4294967295"), "{message}");
+            assert!(message.contains("4294967295"), "{message}");
             let message = listen_port(wrong).expect_err(wrong);
-            assert!(message.contains("1 to 65535"), "{message}");
+            assert!(message.contains("65535"), "{message}");
         }
     }
 
@@ -405,7 +401,7 @@ mod tests {
         assert!(channel_name(&"x".repeat(119)).is_ok());
         for wrong in [String::new(), "x".repeat(120)] {
             let message = channel_name(&wrong).expect_err("length");
-            assert!(message.contains("1 to 119 bytes"), "{message}");
+            assert!(message.contains("119"), "{message}");
         }
     }
 

@@ -161,7 +161,7 @@ fn lost_checksum_is_restored_from_the_parity() {
     let mut stripes = Stripes::of(&content, Checksum::Crc32c);
     // The trailer is at the end of data_2's chunk.
     stripes.0[1][2 * HALF - 4..2 * HALF].fill(0);
-    for args in ["", "--checksum require", "--checksum off"] {
+    for args in ["", "--checksum=require", "--checksum=off"] {
         let mut deployment = Deployment::start(&stripes.0, args);
         assert_eq!(deployment.initiator.io(Read, 1, 1), ErrorCode::SUCCESS);
         assert_eq!(deployment.initiator.block(1), block(&content, 1));
@@ -178,7 +178,7 @@ fn checksums_can_be_required() {
     let mut deployment = Deployment::start(&stripes.0, "--checksum require");
     assert_eq!(deployment.initiator.io(Read, 0, 1), ErrorCode::IO_FAILED);
     let end = deployment.end();
-    assert!(end.stderr.contains("--checksum require"), "{}", end.stderr);
+    end.expect_line(&["--checksum", "require"]);
 }
 
 #[test]
@@ -207,16 +207,15 @@ fn headers_with_too_large_sizes_are_refused() {
 #[test]
 fn lz4_data_that_is_shorter_or_longer_than_the_block_is_an_error() {
     for (what, data) in [
-        ("a byte too few", raw(999)),
-        ("a byte too few, compressed", run(STORED - 1)),
-        ("a byte too many", run(STORED + 1)),
-        ("much too many", run(60_000)),
-        (
-            "a second data block too many",
-            [run(STORED), raw(1)].concat(),
-        ),
-        ("a data block that is cut off", raw(1000)[..500].to_vec()),
-        ("no data block", vec![0; 4]),
+        ("short", raw(999)),
+        ("compressed-short", run(STORED - 1)),
+        ("long", run(STORED + 1)),
+        ("huge", run(60_000)),
+        // A second data block.
+        ("surplus", [run(STORED), raw(1)].concat()),
+        ("truncated", raw(1000)[..500].to_vec()),
+        // No data block.
+        ("empty", vec![0; 4]),
     ] {
         refused_without_a_byte(&stored_block(&data), what);
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use conformance::target::Fault;
+use deployment::log::{LogEvent, events};
 use doca::ErrorCode;
 use role_common::stored_block::Checksum;
 use wire::io_message::IoMessageType::{Read, Write};
@@ -101,12 +102,7 @@ fn target_that_fails_to_write_is_detached_and_io_continues() {
                 NAMES[other]
             );
         }
-        assert!(
-            end.stderr
-                .contains(&format!("detached storage target {name}")),
-            "{}",
-            end.stderr
-        );
+        end.expect_event(LogEvent::TargetDetached(name));
     }
 }
 
@@ -133,12 +129,7 @@ fn failed_chunk_read_is_recovered_and_its_target_stays() {
             end.statistics["degraded"]["failed_reads"][target], 1,
             "{name}"
         );
-        assert!(
-            end.stderr
-                .contains(&format!("{name} failed to read its chunk")),
-            "{}",
-            end.stderr
-        );
+        end.expect_line(&[name, "IO_FAILED"]);
     }
 }
 
@@ -159,7 +150,7 @@ fn unresponsive_target_is_detached() {
             "{}",
             NAMES[target]
         );
-        assert!(end.stderr.contains("does not answer"), "{}", end.stderr);
+        end.expect_event(LogEvent::TargetDetached(NAMES[target]));
     };
     let reads = |target: usize| {
         let args = "--control-timeout 3 --trigger-recovery-read-every-n 1";
@@ -327,7 +318,7 @@ fn degraded_write_is_acknowledged_only_after_the_epoch_is_persisted() {
             initiator.memory.write(0, &text(1, STORED)).expect("inside");
             initiator.begin(Write, 0);
             // A second unresponsive target is not detached.
-            deployment.wait_for_log("is unresponsive, and another one is not current");
+            deployment.wait_for_log(LogEvent::TargetAwaited(NAMES[withholding]));
             let initiator = &mut deployment.initiator;
             assert!(
                 !initiator.is_answered(Duration::from_millis(200)),
@@ -335,9 +326,11 @@ fn degraded_write_is_acknowledged_only_after_the_epoch_is_persisted() {
                 NAMES[withholding]
             );
             let logged = deployment.abandon();
-            assert_eq!(logged.matches("detached storage target").count(), 1);
-            let detached = format!("detached storage target {}, going on", NAMES[failing]);
-            assert!(logged.contains(&detached), "{logged}");
+            let is_detached =
+                |event: &_| matches!(event, LogEvent::TargetDetached(_) | LogEvent::SetFailed(_));
+            let detached: Vec<_> = events(&logged).filter(is_detached).collect();
+            let expected = [LogEvent::TargetDetached(NAMES[failing])];
+            assert_eq!(detached, expected, "{logged}");
         }
         let mut deployment = with_superblocks(failing, (withholding, CLOSED));
         write(&mut deployment, &text(1, STORED), ErrorCode::SUCCESS);
@@ -346,21 +339,25 @@ fn degraded_write_is_acknowledged_only_after_the_epoch_is_persisted() {
     }
 }
 
-/// Starts a session in which data_2 persists only this many superblocks. I/Os start only after all targets have persisted that the set is in use.
+/// Starts a session in which data_2 persists only this many superblocks, which is refused: I/Os start only after all targets have
+/// persisted that the set is in use.
 fn start_session_with_superblocks_of_data_2(superblocks: u32) {
     let superblocks = [Some(u32::MAX), Some(superblocks), Some(u32::MAX)];
     let args = "--degraded on --control-timeout 1";
-    Deployment::keeping(&empty(), args, [Fault::None; 3], superblocks, 1);
+    let started = Deployment::try_keeping(&empty(), args, [Fault::None; 3], superblocks, 1);
+    let (error, ports) = started.err().expect("an error");
+    assert_eq!(ErrorCode(error.error_code), ErrorCode::TIME_OUT);
+    for value in [&format!(":{}: ", ports[1].number()), " 1s "] {
+        assert!(error.message.contains(value), "{}", error.message);
+    }
 }
 
 #[test]
-#[should_panic(expected = "its answer that it has persisted its superblock")]
 fn no_io_begins_before_all_targets_have_prepared_for_it() {
     start_session_with_superblocks_of_data_2(0);
 }
 
 #[test]
-#[should_panic(expected = "its answer that it has persisted its superblock")]
 fn no_io_begins_before_all_targets_have_committed_that_they_are_in_use() {
     start_session_with_superblocks_of_data_2(1);
 }
@@ -405,9 +402,13 @@ fn empty_replacement_target_is_rebuilt_during_io() {
             deployment.last_content_of(target);
             deployment.expect_content(&old);
             deployment.replace(target, empty_chunk(), Fault::None);
-            deployment.wait_for_log(&format!("storage target {name} is online"));
+            deployment.wait_for_log(LogEvent::RebuildStarted {
+                target: name,
+                stripes: REJOIN_BLOCKS,
+                all: true,
+            });
             write_from(&mut deployment, &new, 0, REJOIN_BLOCKS / 2);
-            deployment.wait_for_log(&format!("storage target {name} is up to date"));
+            deployment.wait_for_log(LogEvent::TargetUpToDate(name));
             let now = [&new[..new.len() / 2], &old[old.len() / 2..]].concat();
             deployment.expect_content(&now);
             let end = deployment.end();
@@ -442,12 +443,12 @@ fn rebuilt_target_covers_another_failure() {
         write_from(&mut deployment, &content, 0, REJOIN_BLOCKS);
         deployment.last_content_of(first);
         deployment.replace(first, empty_chunk(), Fault::None);
-        deployment.wait_for_log(&format!("{} is up to date", NAMES[first]));
+        deployment.wait_for_log(LogEvent::TargetUpToDate(NAMES[first]));
         write_from(&mut deployment, &content, 0, 1);
         deployment.expect_content(&content);
         deployment.last_content_of(second);
         deployment.replace(second, empty_chunk(), Fault::None);
-        deployment.wait_for_log(&format!("{} is up to date", NAMES[second]));
+        deployment.wait_for_log(LogEvent::TargetUpToDate(NAMES[second]));
         deployment.expect_content(&content);
         let end = deployment.end();
         assert_eq!(end.statistics["redundancy"]["state"], "healthy");
@@ -474,7 +475,7 @@ fn every_replacement_target_persists_its_own_superblock() {
         deployment.replace_keeping(target, empty_chunk(), fails(10), keeps);
         deployment.last_content_of(target);
         deployment.replace_keeping(target, empty_chunk(), Fault::None, keeps);
-        deployment.wait_for_log(&format!("storage target {name} is up to date"));
+        deployment.wait_for_log(LogEvent::TargetUpToDate(name));
         deployment.expect_content(&content);
         let end = deployment.end();
         assert_eq!(end.statistics["redundancy"]["state"], "healthy", "{name}");
@@ -498,7 +499,7 @@ fn failure_during_a_rebuild_loses_only_blocks_not_yet_rebuilt() {
         write_from(&mut deployment, &content, 0, 1);
         deployment.last_content_of(first);
         deployment.replace(first, empty_chunk(), Fault::None);
-        deployment.wait_for_log("could not be rebuilt, trying again");
+        deployment.wait_for_log(LogEvent::RebuildRetried { stripes: 1 });
         let initiator = &mut deployment.initiator;
         assert_eq!(initiator.io(Write, 0, 1), ErrorCode::IO_FAILED);
         assert_eq!(
@@ -541,7 +542,7 @@ fn discarded_target_is_rebuilt_completely() {
         let args = format!("--degraded on --rebuild {name}");
         let mut deployment = Deployment::start(&halves, &args);
         deployment.expect_content(&content);
-        deployment.wait_for_log(&format!("{name} is up to date"));
+        deployment.wait_for_log(LogEvent::TargetUpToDate(name));
         deployment.expect_content(&content);
         let end = deployment.end();
         assert!(Stripes(end.halves) == stripes, "what {name} holds");

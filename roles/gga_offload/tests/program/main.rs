@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use conformance::target::{Fault, Script, ScriptedTarget};
+use deployment::log::{LogEvent, events};
 use deployment::port::Port;
 use deployment::process::Process;
 use doca::{
@@ -23,7 +24,7 @@ use role_common::shutdown::Shutdown;
 use role_common::stored_block::{Checksum, Encoder, Geometry, Place};
 use role_common::superblock::SetId;
 use rustix::mm::{MprotectFlags, mprotect};
-use wire::control::{InitStorage, Message, Payload, StorageDetails};
+use wire::control::{ErrorResponse, InitStorage, Message, Payload, StorageDetails};
 use wire::io_message::{self, IoMessage, IoMessageType, Repr};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -74,6 +75,21 @@ struct End {
     halves: [Vec<u8>; 3],
 }
 
+impl End {
+    /// Requires that the service has logged this event.
+    fn expect_event(&self, event: LogEvent<'_>) {
+        let is_logged = events(&self.stderr).any(|logged| logged == event);
+        assert!(is_logged, "{event:?}: {}", self.stderr);
+    }
+
+    /// Requires that a line of the service's log has all these values.
+    fn expect_line(&self, values: &[&str]) {
+        let has_all = |line: &str| values.iter().all(|value| line.contains(value));
+        let is_logged = self.stderr.lines().any(has_all);
+        assert!(is_logged, "{values:?}: {}", self.stderr);
+    }
+}
+
 /// Fields are in the order in which they are dropped.
 struct Deployment {
     initiator: Initiator,
@@ -119,6 +135,18 @@ impl Deployment {
         records: [Option<u32>; 3],
         workers: u32,
     ) -> Self {
+        Self::try_keeping(halves, args, faults, records, workers)
+            .unwrap_or_else(|(error, _)| panic!("{error:?}"))
+    }
+
+    /// As [`keeping`](Self::keeping); if the response to the start request is an error, returns that and the targets' ports.
+    fn try_keeping(
+        halves: &[Vec<u8>; 3],
+        args: &str,
+        faults: [Fault; 3],
+        records: [Option<u32>; 3],
+        workers: u32,
+    ) -> Result<Self, (ErrorResponse, [Port; 3])> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let channel_name = format!("gga-test-{}-{number}", std::process::id());
@@ -143,17 +171,16 @@ impl Deployment {
             ports[2].number(),
             cpus = cpus(workers),
         ));
-        let mut service = Process::spawn("service", command).expect("started");
-        let waiting = |line: &str| line.contains("waiting for the initiator").then_some(());
-        service
-            .wait_for("waited for an initiator", TIMEOUT, waiting)
-            .expect("ready");
-        let initiator = Initiator::connect(&channel_name, workers);
-        Self {
-            initiator,
-            service,
-            targets,
-            ports,
+        let service = Process::spawn("service", command).expect("started");
+        wait_for_log(&service, LogEvent::WaitingForInitiator);
+        match Initiator::connect(&channel_name, workers) {
+            Ok(initiator) => Ok(Self {
+                initiator,
+                service,
+                targets,
+                ports,
+            }),
+            Err(error) => Err((error, ports)),
         }
     }
 
@@ -179,13 +206,9 @@ impl Deployment {
         self.targets[target] = start_target(HALF, content, fault, records, &self.ports[target]);
     }
 
-    /// Waits until the service has logged this once more.
-    fn wait_for_log(&mut self, text: &str) {
-        self.service
-            .wait_for("logged it", TIMEOUT, |line| {
-                line.contains(text).then_some(())
-            })
-            .unwrap_or_else(|failure| panic!("{text:?}: {failure}"));
+    /// Waits until the service has logged this event.
+    fn wait_for_log(&self, event: LogEvent<'_>) {
+        wait_for_log(&self.service, event);
     }
 
     /// The initiator leaves in the middle of its session; what the service logged.
@@ -231,6 +254,12 @@ impl Deployment {
             halves: std::array::from_fn(|_| halves.next().expect("three targets")),
         }
     }
+}
+
+fn wait_for_log(service: &Process, event: LogEvent<'_>) {
+    service
+        .wait_for_event(event, 1, Instant::now() + TIMEOUT)
+        .unwrap_or_else(|failure| panic!("{failure}"));
 }
 
 /// Size of a half block.
@@ -367,8 +396,8 @@ const TAIL: u64 = 300 * 1024;
 const PAGE: usize = 4096;
 
 impl Initiator {
-    /// Starts a session of this many workers.
-    pub(crate) fn connect(channel_name: &str, workers: u32) -> Self {
+    /// Starts a session of this many workers; returns the response to the start request if that is an error.
+    pub(crate) fn connect(channel_name: &str, workers: u32) -> Result<Self, ErrorResponse> {
         let host = Device::open("3b:00.0").expect("host");
         let memory = MemoryRegion::new(MEMORY).expect("memory");
         let mmap = Mmap::register(&host, memory.clone(), Access::PCI_READ_WRITE).expect("map");
@@ -404,10 +433,13 @@ impl Initiator {
         let answer = initiator.request(Payload::InitStorageRequest(init));
         assert_eq!(answer, Payload::InitStorageResponse);
         (0..workers).for_each(|_| initiator.open_fast_path());
-        let answer = initiator.request(Payload::StartStorageRequest);
-        assert_eq!(answer, Payload::StartStorageResponse);
+        match initiator.request(Payload::StartStorageRequest) {
+            Payload::StartStorageResponse => {}
+            Payload::ErrorResponse(error) => return Err(error),
+            answer => panic!("got {answer:?}"),
+        }
         initiator.make_lanes();
-        initiator
+        Ok(initiator)
     }
 
     fn connection(&self) -> Connection {

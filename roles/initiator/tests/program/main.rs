@@ -27,6 +27,9 @@ use wire::release::{IoLayout as _, Release, Release3_0, Release3_1, Release3_2};
 /// Maximum time to wait for a process or a peer.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
+/// The text of the scripted service's refusals.
+const REFUSAL: &str = "unwilling";
+
 struct Initiator {
     child: Child,
     start: Instant,
@@ -129,6 +132,17 @@ impl Ended {
     /// As [`failed_with`](Self::failed_with), with 2 for wrong usage.
     fn refused_with(self, parts: &[&str]) -> Self {
         self.exited_with(2, parts)
+    }
+
+    /// Keys and values of the statistics.
+    fn statistics(&self) -> impl Iterator<Item = (&str, &str)> {
+        let lines = self.stdout.lines();
+        lines.filter_map(|line| line.strip_prefix("| ")?.split_once(": "))
+    }
+
+    fn statistic(&self, key: &str) -> Option<&str> {
+        let mut pairs = self.statistics();
+        pairs.find_map(|(name, value)| (name == key).then_some(value))
     }
 
     fn exited_with(self, code: i32, parts: &[&str]) -> Self {
@@ -511,7 +525,7 @@ impl Server {
         let answer = if self.script.refuse == Some(kind) {
             Payload::ErrorResponse(ErrorResponse {
                 error_code: ErrorCode::NOT_PERMITTED.0,
-                message: "the script says no".into(),
+                message: REFUSAL.into(),
             })
         } else {
             self.obey(&message.payload)

@@ -9,7 +9,7 @@ use wire::control::{MessageType, Payload, StorageDetails};
 use wire::io_message::IoMessageType;
 use wire::release::Release;
 
-use crate::{Initiator, Io, Script, Service, usable_cpu};
+use crate::{Initiator, Io, REFUSAL, Script, Service, usable_cpu};
 
 #[test]
 fn a_read_test_passes_and_prints_the_statistics_of_the_reference() {
@@ -17,27 +17,28 @@ fn a_read_test_passes_and_prints_the_statistics_of_the_reference() {
     let ended = Initiator::start(&service.channel, &["--run-limit-operation-count", "1000"])
         .end()
         .passed();
-    for key in [
-        "| Duration (seconds): ",
-        "| Operation count: 1000\n",
-        "| Data rate: ",
-        " GiB/s\n",
-        "| IO rate: ",
-        " MIOP/s\n",
-        "| PE hit rate: ",
-        "| \tMin: ",
-        "| \tMax: ",
-        "| \tMean: ",
-        "| \tp50: ",
-        "| \tp99: ",
-        "| \tp99.9: ",
-    ] {
-        assert!(
-            ended.stdout.contains(key),
-            "{key} is missing in\n{}",
-            ended.stdout
-        );
-    }
+    let keys: Vec<_> = ended.statistics().map(|(key, _)| key).collect();
+    let expected = [
+        "Duration (seconds)",
+        "Operation count",
+        "Data rate",
+        "IO rate",
+        "PE hit rate",
+        "\tMin",
+        "\tMax",
+        "\tMean",
+        "\tp50",
+        "\tp99",
+        "\tp99.9",
+    ];
+    assert_eq!(keys, expected, "{}", ended.stdout);
+    assert_eq!(ended.statistic("Operation count"), Some("1000"));
+    let has_unit = |key, unit| {
+        let value = ended.statistic(key);
+        value.is_some_and(|value| value.ends_with(unit))
+    };
+    assert!(has_unit("Data rate", " GiB/s"), "{}", ended.stdout);
+    assert!(has_unit("IO rate", " MIOP/s"), "{}", ended.stdout);
     let record = service.record();
     assert_eq!(record.ios.len(), 1000);
     assert!(
@@ -134,11 +135,7 @@ fn two_workers_share_the_storage() {
         "4",
     ];
     let ended = Initiator::start(&service.channel, &args).end().passed();
-    assert!(
-        ended.stdout.contains("| Operation count: 128\n"),
-        "{}",
-        ended.stdout
-    );
+    assert_eq!(ended.statistic("Operation count"), Some("128"));
     let record = service.record();
     for (worker, range) in [(0, 0..32 * 512), (1, 32 * 512..63 * 512)] {
         let offsets: HashSet<u64> = record
@@ -196,7 +193,7 @@ fn progress_is_shown_if_requested() {
         let ended = Initiator::start(&service.channel, &args)
             .end()
             .failed_with(&["--io-timeout 3 s"]);
-        ended.stderr.contains("50 of 100 operations (50 %)")
+        ended.stderr.contains("50 %")
     };
     assert!(shown("always"));
     assert!(!shown("auto"), "standard error is no terminal here");
@@ -257,8 +254,8 @@ fn io(at: u32, io: Io) -> Script {
 fn an_io_error_fails_the_test() {
     let service = Service::start(io(37, Io::Fail(ErrorCode::IO_FAILED)));
     let ended = Initiator::start(&service.channel, &[]).end().failed_with(&[
-        "Test failed!!",
-        "read of 4096 bytes",
+        "read",
+        "4096",
         "DOCA_ERROR_IO_FAILED",
     ]);
     assert!(!ended.stdout.contains("| Stats"), "{}", ended.stdout);
@@ -277,7 +274,7 @@ fn failures_are_json_too() {
     let service = Service::start(io(5, Io::Fail(ErrorCode::IO_FAILED)));
     let ended = Initiator::start(&service.channel, &["--output", "json"])
         .end()
-        .failed_with(&["Test failed!!"]);
+        .failed_with(&["DOCA_ERROR_IO_FAILED"]);
     let json: serde_json::Value =
         serde_json::from_str(&ended.stdout).expect("JSON and nothing else");
     assert_eq!(json["result"], "failed");
@@ -294,7 +291,7 @@ fn unanswered_io_times_out() {
     let service = Service::start(io(50, Io::Ignore));
     let ended = Initiator::start(&service.channel, &["--io-timeout", "1"])
         .end()
-        .failed_with(&["Test failed!!", "--io-timeout 1 s"]);
+        .failed_with(&["--io-timeout 1 s"]);
     assert!(
         ended.after >= Duration::from_secs(1) && ended.after < Duration::from_secs(20),
         "{:?}",
@@ -308,7 +305,7 @@ fn duplicate_answer_is_an_error() {
     let service = Service::start(io(10, Io::Twice));
     Initiator::start(&service.channel, &["--transaction-count", "4"])
         .end()
-        .failed_with(&["fits no request"]);
+        .failed_with(&["DOCA_ERROR_UNEXPECTED"]);
     service.record();
 }
 
@@ -317,7 +314,7 @@ fn an_answer_to_another_io_is_an_error() {
     let service = Service::start(io(10, Io::WrongOffset));
     Initiator::start(&service.channel, &[])
         .end()
-        .failed_with(&["fits no request", "storage offset"]);
+        .failed_with(&["DOCA_ERROR_UNEXPECTED", "offset"]);
     service.record();
 }
 
@@ -354,11 +351,7 @@ fn refusals_name_the_request_and_the_reason() {
         });
         Initiator::start(&service.channel, &["--control-timeout", "2"])
             .end()
-            .failed_with(&[
-                &refused.to_string(),
-                "the script says no",
-                "DOCA_ERROR_NOT_PERMITTED",
-            ]);
+            .failed_with(&[&refused.to_string(), REFUSAL, "DOCA_ERROR_NOT_PERMITTED"]);
         assert!(service.record().left, "{refused}");
     }
 }
@@ -390,13 +383,14 @@ fn unanswered_requests_time_out() {
 fn no_service_is_an_error_after_the_control_timeout() {
     let ended = Initiator::start("initiator-test-nobody", &["--control-timeout", "1"])
         .end()
-        .failed_with(&["storage service on Comch \"initiator-test-nobody\""]);
+        .failed_with(&["\"initiator-test-nobody\"", "DOCA_ERROR_TIME_OUT"]);
     // The attempts, of which there are several, are announced once and not logged individually.
-    assert_eq!(ended.stderr.matches("trying again").count(), 1, "{ended:?}");
-    assert!(
-        ended.stderr.matches("no server called").count() <= 1,
-        "{ended:?}"
-    );
+    let named = ended
+        .stderr
+        .lines()
+        .filter(|line| line.contains("initiator-test-nobody"));
+    let (errors, announced): (Vec<_>, Vec<_>) = named.partition(|line| line.contains("error: "));
+    assert_eq!((errors.len(), announced.len()), (1, 1), "{ended:?}");
     assert!(ended.after < Duration::from_secs(15), "{:?}", ended.after);
 }
 
@@ -460,7 +454,7 @@ fn storage_that_transfers_nothing_fails_every_validation() {
         let service = Service::start(Script::default());
         let ended = Initiator::start(&service.channel, args)
             .end()
-            .failed_with(&["First mismatch: block ", "byte offset 0:", "expected 0x"]);
+            .failed_with(&["block ", "offset 0:", "0x"]);
         assert_eq!(
             ended.stderr.contains("| Seed: 5"),
             args.contains(&"--seed"),

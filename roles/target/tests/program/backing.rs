@@ -8,6 +8,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use deployment::log::{LogEvent, events};
 use doca::ErrorCode;
 use role_common::superblock::{Epoch, SetId, Superblock};
 use role_target::backing::{BackingFile, Options};
@@ -26,6 +27,9 @@ use crate::{BLOCK, Client, Exit, Target, command, cpu, listening, request, run_t
 const CONTENT: u64 = 65536;
 const BLOCKS: usize = 512;
 const LENGTH: u64 = CONTENT + (BLOCKS * BLOCK) as u64;
+
+/// Key of the statistics.
+const MEDIA_ERRORS: &str = "Media errors";
 
 fn flags(file: &Path) -> String {
     format!("--backing-file {} --block-count {BLOCKS}", file.display())
@@ -46,6 +50,7 @@ fn made(directory: &TempDir) -> PathBuf {
     let client = Client::new(target.connect());
     let exit = client.stop(target);
     assert_eq!(exit.status.code(), Some(0), "{exit:?}");
+    assert!(exit.has_logged(LogEvent::BlocksDurable), "{exit:?}");
     path
 }
 
@@ -58,14 +63,14 @@ fn io(client: &mut Client, kind: IoMessageType, block: usize) -> ErrorCode {
 fn failed_end(client: Client, target: Target) -> Exit {
     let exit = client.stop(target);
     assert_eq!(exit.status.code(), Some(1), "{exit:?}");
-    assert!(!exit.stderr.contains("are on the disk"), "{exit:?}");
+    assert!(!exit.has_logged(LogEvent::BlocksDurable), "{exit:?}");
     let lines = exit.stderr.lines();
     let count = lines.filter(|line| line.contains("ERROR")).count();
     assert!(
         (1..=2).contains(&count),
         "one line for the failure and one for the exit: {exit:?}"
     );
-    assert!(exit.stdout.contains("| Media errors: "), "{exit:?}");
+    assert!(exit.statistic(MEDIA_ERRORS).is_some(), "{exit:?}");
     exit
 }
 
@@ -149,8 +154,10 @@ fn an_existing_file_with_holes_is_refused_on_a_full_disk() {
     };
     let exit = run_to_exit(target_in(shell, &arguments(&sparse)));
     assert_eq!(exit.status.code(), Some(1), "{exit:?}");
-    assert!(exit.stderr.contains("No space left"), "{exit:?}");
-    assert!(!exit.stdout.contains("listening"), "{exit:?}");
+    let no_space = std::io::Error::from_raw_os_error(libc::ENOSPC).to_string();
+    assert!(exit.stderr.contains(&no_space), "{exit:?}");
+    let is_listening = |event| matches!(event, LogEvent::Listening { .. });
+    assert!(!events(&exit.stdout).any(is_listening), "{exit:?}");
 }
 
 #[test]
@@ -165,7 +172,7 @@ fn writes_refused_by_the_system_are_error_results() {
         assert_eq!(io(&mut client, Read, BLOCKS - 1), ErrorCode::SUCCESS);
     }
     let exit = failed_end(client, target);
-    assert!(exit.stdout.contains("| Media errors: 3\n"), "{exit:?}");
+    assert_eq!(exit.statistic(MEDIA_ERRORS), Some("3"), "{exit:?}");
 }
 
 #[test]
@@ -226,7 +233,7 @@ fn moved_file_prevents_a_clean_shutdown() {
     fs::rename(&path, directory.path().join("elsewhere")).expect("moved");
     let exit = client.stop(target);
     assert_eq!(exit.status.code(), Some(1), "{exit:?}");
-    assert!(!exit.stderr.contains("are on the disk"), "{exit:?}");
+    assert!(!exit.has_logged(LogEvent::BlocksDurable), "{exit:?}");
 }
 
 #[test]
@@ -337,7 +344,7 @@ fn unreadable_or_unwritable_blocks_fail_only_their_ios() {
     let flush = request(Flush, 0, 0, 0);
     assert_eq!(client.io(flush), ErrorCode::SUCCESS);
     let exit = failed_end(client, target);
-    assert!(exit.stdout.contains("| Media errors: 9\n"), "{exit:?}");
+    assert_eq!(exit.statistic(MEDIA_ERRORS), Some("9"), "{exit:?}");
     assert!(is_unclean(&path));
 }
 
@@ -354,7 +361,7 @@ fn no_write_is_acknowledged_after_a_failed_sync() {
         assert_eq!(code, ErrorCode::IO_FAILED, "{kind:?}");
     }
     let exit = failed_end(client, target);
-    assert!(exit.stdout.contains("| Media errors: 4\n"), "{exit:?}");
+    assert_eq!(exit.statistic(MEDIA_ERRORS), Some("4"), "{exit:?}");
 }
 
 #[test]
@@ -367,7 +374,7 @@ fn failed_final_sync_prevents_a_clean_shutdown() {
     assert_eq!(io(&mut client, Write, 1), ErrorCode::SUCCESS);
     let exit = client.stop(target);
     assert_eq!(exit.status.code(), Some(1), "{exit:?}");
-    assert!(!exit.stderr.contains("are on the disk"), "{exit:?}");
+    assert!(!exit.has_logged(LogEvent::BlocksDurable), "{exit:?}");
     assert!(is_unclean(&path));
 }
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use deployment::log::{LogEvent, error_name, events};
 use doca::{
     Access, Buf, BufInventory, Completion, Device, ErrorCode, Event, MemoryRegion, Mmap, Pe, Rdma,
     RdmaConnection, Task,
@@ -73,6 +74,14 @@ fn start_with(args: &str, variables: &[(&str, &str)]) -> Target {
     listening(command)
 }
 
+/// The port of a line that reports that a target listens.
+fn port_of(line: &str) -> Option<u16> {
+    match LogEvent::parse(line) {
+        Some(LogEvent::Listening { port }) => Some(port),
+        _ => None,
+    }
+}
+
 /// Starts a target and waits until it listens.
 fn listening(mut command: Command) -> Target {
     let mut child = command.spawn().expect("started");
@@ -85,21 +94,18 @@ fn listening(mut command: Command) -> Target {
     );
     let mut line = String::new();
     stdout.read_line(&mut line).expect("readable");
-    let port = line
-        .trim_end()
-        .strip_prefix("listening on port ")
-        .unwrap_or_else(|| {
-            let mut stderr = String::new();
-            child
-                .stderr
-                .take()
-                .expect("piped")
-                .read_to_string(&mut stderr)
-                .expect("readable");
-            panic!("expected the port, got {line:?}, and {stderr}")
-        });
+    let Some(port) = port_of(&line) else {
+        let mut stderr = String::new();
+        child
+            .stderr
+            .take()
+            .expect("piped")
+            .read_to_string(&mut stderr)
+            .expect("readable");
+        panic!("expected the port, got {line:?}, and {stderr}")
+    };
     Target {
-        port: port.parse().expect("a port"),
+        port,
         child,
         stdout,
     }
@@ -137,6 +143,25 @@ impl Target {
             stdout,
             stderr,
         }
+    }
+}
+
+impl Exit {
+    /// Requires exit status 1, and that the last error has this code.
+    fn failed_with(&self, code: ErrorCode) {
+        assert_eq!(self.status.code(), Some(1), "{self:?}");
+        assert_eq!(error_name(&self.stderr), Some(&*code.name()), "{self:?}");
+    }
+
+    fn has_logged(&self, event: LogEvent<'_>) -> bool {
+        events(&self.stderr).any(|logged| logged == event)
+    }
+
+    /// Value of this key in the statistics.
+    fn statistic(&self, key: &str) -> Option<&str> {
+        let pairs = self.stdout.lines().filter_map(|line| line.split_once(": "));
+        let mut values = pairs.filter(|(name, _)| name.strip_prefix("| ") == Some(key));
+        values.next().map(|(_, value)| value)
     }
 }
 
@@ -572,16 +597,19 @@ fn refused_requests_leave_the_session_state_unchanged() {
             mmap_export_blob,
         })
     };
-    assert!(service.refused(init(2, b"")).1.contains("as many --cpu"));
+    let (code, text) = service.refused(init(2, b""));
+    assert_eq!(code, ErrorCode::INVALID_VALUE.0);
+    assert!(text.contains("--cpu"), "{text}");
     for blob in [
         &b""[..],
         b"\0",
-        b"certainly not an export of a memory map",
+        b"certainly-no-export",
         &[0xff; 512],
         &[0; 4000],
     ] {
-        let (_, text) = service.refused(init(1, blob));
-        assert!(text.contains("memory map of the init request"), "{text}");
+        let (code, text) = service.refused(init(1, blob));
+        assert_eq!(code, ErrorCode::INVALID_VALUE.0, "{text}");
+        assert!(text.contains("doca_mmap_create_from_export"), "{text}");
     }
 }
 
@@ -771,9 +799,7 @@ fn signal_stops_the_target_in_any_state() {
             service
         });
         target.signal(signal);
-        let exit = target.wait();
-        assert_eq!(exit.status.code(), Some(1), "{exit:?}");
-        assert!(exit.stderr.contains("aborted by a signal"), "{exit:?}");
+        target.wait().failed_with(ErrorCode::CONNECTION_ABORTED);
         drop(service);
     }
 }

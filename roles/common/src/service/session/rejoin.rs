@@ -531,9 +531,18 @@ mod tests {
             );
         }
 
-        fn failure(&self) -> String {
+        fn failure(&self) -> Failure {
             let end = self.end.clone().expect("it has ended");
-            end.expect_err("it has failed").to_string()
+            end.expect_err("it has failed")
+        }
+
+        /// Requires this error, with these values in its message.
+        fn failed_with(&self, code: ErrorCode, values: &[&str]) {
+            let failure = self.failure();
+            assert_eq!(failure.code, code, "{failure}");
+            for value in values {
+                assert!(failure.message.contains(value), "{value}: {failure}");
+            }
         }
     }
 
@@ -568,7 +577,7 @@ mod tests {
     #[test]
     fn rejoined_target_has_the_admitted_state() {
         for has_kept in [true, false] {
-            for identity in [Some(Bytes::from_static(b"the one")), None] {
+            for identity in [Some(Bytes::from_static(b"same")), None] {
                 let mut world = World::new();
                 world.judgement = Ok(has_kept);
                 world.identity = identity.clone();
@@ -586,13 +595,9 @@ mod tests {
     #[test]
     fn target_of_another_set_gets_no_further_requests() {
         let mut world = World::new();
-        world.judgement = Err(Failure::invalid("it is of another set"));
+        world.judgement = Err(Failure::new(ErrorCode::BAD_STATE, "foreign"));
         world.event(ChannelEvent::Connected);
-        let failure = world.failure();
-        assert!(
-            failure.contains("data_2") && failure.contains("of another set"),
-            "{failure}"
-        );
+        world.failed_with(ErrorCode::BAD_STATE, &["data_2", "foreign"]);
         assert_eq!(world.asked, ["query_storage_request", "admit"]);
         // A repeated admission changes nothing.
         world.end = None;
@@ -608,11 +613,7 @@ mod tests {
         let mut world = World::new();
         world.storage.total_size *= 2;
         world.event(ChannelEvent::Connected);
-        let failure = world.failure();
-        assert!(
-            failure.contains("data_2") && failure.contains("expected 1048576 bytes"),
-            "{failure}"
-        );
+        world.failed_with(ErrorCode::BAD_STATE, &["data_2", "1048576", "2097152"]);
         assert_eq!(world.asked.len(), 1);
     }
 
@@ -655,7 +656,7 @@ mod tests {
             assert_eq!(world.end, None);
             world.rejoin.handle(RejoinEvent::Timeout, deadline);
             world.run();
-            assert!(world.failure().contains("timed out"), "{step}");
+            assert_eq!(world.failure().code, ErrorCode::TIME_OUT, "{step}");
             assert_eq!(world.rejoin.poll_timeout(), None);
             // A late response changes nothing.
             world.end = None;
@@ -675,18 +676,30 @@ mod tests {
             role: RdmaConnectionRole::IoData,
             connection_details: Bytes::new(),
         });
-        for (silent_at, answer, part) in [
-            (MessageType::QueryStorageRequest, None, "it disconnected"),
-            (MessageType::InitStorageRequest, Some((1, error)), "busy"),
+        for (silent_at, answer, code, value) in [
+            (
+                MessageType::QueryStorageRequest,
+                None,
+                ErrorCode::CONNECTION_RESET,
+                "data_2",
+            ),
+            (
+                MessageType::InitStorageRequest,
+                Some((1, error)),
+                ErrorCode::IN_USE,
+                "busy",
+            ),
             (
                 MessageType::InitStorageRequest,
                 Some((0, Payload::InitStorageResponse)),
-                "message id",
+                ErrorCode::UNEXPECTED,
+                "init_storage_response",
             ),
             (
                 MessageType::CreateRdmaConnectionRequest,
                 Some((2, other)),
-                "of context 0",
+                ErrorCode::UNEXPECTED,
+                "context 0",
             ),
         ] {
             let mut world = World::new();
@@ -700,8 +713,7 @@ mod tests {
                     payload,
                 }),
             });
-            let failure = world.failure();
-            assert!(failure.contains(part), "{part}: {failure}");
+            world.failed_with(code, &[value]);
         }
     }
 
@@ -710,17 +722,13 @@ mod tests {
         let mut world = World::new();
         world.silent_at = Some(MessageType::QueryStorageRequest);
         world.event(ChannelEvent::Connected);
-        let failure = Failure::new(ErrorCode::NO_MEMORY, "no room");
+        let failure = Failure::new(ErrorCode::NO_MEMORY, "oversized");
         let done = RejoinEvent::CommandDone {
             worker: 1,
             reply: Err(failure),
         };
         world.rejoin.handle(done, world.now);
         world.run();
-        assert!(
-            world.failure().contains("worker 1: no room"),
-            "{}",
-            world.failure()
-        );
+        world.failed_with(ErrorCode::NO_MEMORY, &["worker 1", "oversized"]);
     }
 }
