@@ -49,7 +49,7 @@ impl Endpoint {
         for address in addresses {
             match samples::metrics(address, TIMEOUT) {
                 Ok(text) => return Role::parse(&text),
-                Err(error) => failure = error,
+                Err(error) => failure = error.to_string(),
             }
         }
         Err(failure)

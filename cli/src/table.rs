@@ -38,6 +38,17 @@ pub fn render(rows: Builder, layout: Layout<'_>) -> String {
 
 fn render_within(rows: Builder, layout: Layout<'_>, width: Option<usize>) -> String {
     let width = width.unwrap_or(usize::MAX);
+    let (mut text, left_out) = fit(rows, layout, width);
+    if !left_out.is_empty() {
+        let note = format!("not shown for want of width: {}", left_out.join(", "));
+        text.push('\n');
+        text.push_str(&console::wrapped(&note, width));
+    }
+    text
+}
+
+/// Renders the table, at most `width` wide. Returns it and the headings of the omitted columns.
+fn fit(rows: Builder, layout: Layout<'_>, width: usize) -> (String, Vec<String>) {
     let mut rows: Vec<Vec<String>> = rows
         .build()
         .get_records()
@@ -88,13 +99,7 @@ fn render_within(rows: Builder, layout: Layout<'_>, width: Option<usize>) -> Str
                 .priority(Priority::max(true)),
         );
     }
-    let mut text = table.to_string();
-    if !left_out.is_empty() {
-        let note = format!("not shown for want of width: {}", left_out.join(", "));
-        text.push('\n');
-        text.push_str(&console::wrapped(&note, width));
-    }
-    text
+    (table.to_string(), left_out)
 }
 
 fn total_width(rows: &[Vec<String>]) -> usize {
@@ -159,15 +164,12 @@ pub(crate) use say;
 mod tests {
     use super::*;
 
+    const COMMENT: &str = "words that go on for long";
+
     fn rows() -> Builder {
         let mut rows = Builder::new();
         rows.push_record(["name", "first number", "second number", "a comment"]);
-        rows.push_record([
-            "a session of some kind",
-            "1",
-            "22",
-            "words that go on for long",
-        ]);
+        rows.push_record(["a session of some kind", "1", "22", COMMENT]);
         rows.push_record(["another one", "333", "4444", ""]);
         rows
     }
@@ -180,10 +182,11 @@ mod tests {
 
     #[test]
     fn without_a_width_each_row_is_one_line() {
-        let text = render_within(rows(), LAYOUT, None);
-        assert!(text.contains("words that go on for long"), "{text}");
+        let (text, left_out) = fit(rows(), LAYOUT, usize::MAX);
+        assert!(text.contains(COMMENT), "{text}");
         assert!(text.contains("│          333 │"), "{text}");
-        assert!(!text.contains("not shown"), "{text}");
+        assert_eq!(left_out, Vec::<String>::new());
+        assert_eq!(render_within(rows(), LAYOUT, None), text);
     }
 
     #[test]
@@ -195,16 +198,18 @@ mod tests {
             }
             assert!(text.contains("name") && text.contains("4444"), "{text}");
         }
-        let text = render_within(rows(), LAYOUT, Some(60));
-        assert!(
-            text.ends_with("not shown for want of width: a comment"),
-            "{text}"
-        );
-        let text = render_within(rows(), LAYOUT, Some(44));
-        assert!(
-            text.contains("want of width: a comment,\n  first number"),
-            "{text}"
-        );
+        let omitted = |width| {
+            let (table, omitted) = fit(rows(), LAYOUT, width);
+            let text = render_within(rows(), LAYOUT, Some(width));
+            let note = text
+                .strip_prefix(&table)
+                .expect("the table first")
+                .replace("\n  ", " ");
+            assert!(note.ends_with(&omitted.join(", ")), "{note}");
+            omitted
+        };
+        assert_eq!(omitted(60), ["a comment"]);
+        assert_eq!(omitted(44), ["a comment", "first number"]);
     }
 
     #[test]
@@ -220,17 +225,19 @@ mod tests {
             optional: &[1],
             ..LAYOUT
         };
-        let text = render_within(rows(), layout, Some(80));
+        let (text, left_out) = fit(rows(), layout, 80);
+        let first_line = COMMENT.rsplit_once(' ').expect("words").0;
         assert!(
-            text.contains("words that go on") && !text.contains("not shown"),
+            text.contains(first_line) && !text.contains(COMMENT),
             "{text}"
         );
+        assert_eq!(left_out, Vec::<String>::new());
         assert!(
             text.lines().all(|line| line.chars().count() <= 80),
             "{text}"
         );
-        let text = render_within(rows(), layout, Some(60));
-        assert!(text.ends_with("want of width: first number"), "{text}");
+        let (text, left_out) = fit(rows(), layout, 60);
+        assert_eq!(left_out, ["first number"]);
         assert!(
             text.lines().all(|line| line.chars().count() <= 60),
             "{text}"

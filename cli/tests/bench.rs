@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::support::PROGRAM;
+use crate::support::{PROGRAM, mentions};
 
 fn bench(args: &[&str]) -> Output {
     Command::new(PROGRAM)
@@ -17,19 +17,25 @@ fn bench(args: &[&str]) -> Output {
         .expect("started")
 }
 
+/// A limit, which takes the least time to measure.
+const MEMCPY: &str = "memcpy: zero copy read 4 KiB x64";
+const RING: &str = "bare ring: zero copy read 4 KiB x64";
+const ZERO_COPY: &str = "rust: zero copy read 4 KiB x64";
+const GGA_WRITES: &str = "rust: gga write";
+
 #[test]
 fn deployments_and_limits_are_measured() {
     let directory = tempfile::tempdir().expect("a directory");
     let page = directory.path().join("bench.html");
     let output = bench(&[
         "--only",
-        "bare ring: zero copy read 4 KiB x64",
+        RING,
         "--only",
-        "rust: zero copy read 4 KiB x64",
+        ZERO_COPY,
         "--only",
-        "memcpy: zero copy read 4 KiB x64",
+        MEMCPY,
         "--only",
-        "rust: gga write",
+        GGA_WRITES,
         "--json",
         "--report",
         page.to_str().expect("text"),
@@ -40,12 +46,8 @@ fn deployments_and_limits_are_measured() {
         .iter()
         .map(|one| one["series"]["name"].as_str().expect("a name"))
         .collect();
-    for name in [
-        "bare ring: zero copy read 4 KiB x64",
-        "rust: zero copy read 4 KiB x64",
-        "memcpy: zero copy read 4 KiB x64",
-        "rust: gga write 4 KiB x64",
-    ] {
+    let gga = format!("{GGA_WRITES} 4 KiB x64");
+    for name in [RING, ZERO_COPY, MEMCPY, &gga] {
         assert!(names.contains(&name), "{name}: {names:?}");
     }
     for one in measurements {
@@ -59,23 +61,15 @@ fn deployments_and_limits_are_measured() {
             assert!(run["cpu_ns"]["service"].as_f64() > Some(0.0), "{one}");
         }
     }
-    let thresholds = document["thresholds"].as_array().expect("a list");
-    let ring = thresholds
-        .iter()
-        .find(|threshold| {
-            threshold["name"]
-                .as_str()
-                .is_some_and(|name| name.ends_with("x64: of the bare ring"))
-        })
-        .expect("the first threshold");
-    assert!(ring["value"].as_f64() > Some(0.0), "{ring}");
+    let thresholds = thresholds_with(&document, "x64: of the bare ring");
+    assert!(
+        thresholds[0]["value"].as_f64() > Some(0.0),
+        "{thresholds:?}"
+    );
     assert_eq!(document["rounds_completed"], 1);
     let page = std::fs::read_to_string(page).expect("a page");
-    for text in [
-        "rust: gga write 4 KiB x64",
-        "latency histogram",
-        "--only 'rust: gga write'",
-    ] {
+    let arguments = format!("--only '{GGA_WRITES}'");
+    for text in [&gga, "histogram", &arguments] {
         assert!(page.contains(text), "{text}");
     }
 }
@@ -117,10 +111,13 @@ fn first_ios_after_a_pause_are_compared_with_later_ones() {
     );
 }
 
+/// The tracepoint that perf counts.
+const TRACEPOINT: &str = "raw_syscalls:sys_enter";
+
 #[test]
 fn system_calls_are_counted_or_reported_as_unavailable() {
     let only = [
-        ["--only", "memcpy: zero copy read 4 KiB x64"],
+        ["--only", MEMCPY],
         ["--only", "system calls: zero copy read 4 KiB x64"],
     ]
     .concat();
@@ -130,7 +127,7 @@ fn system_calls_are_counted_or_reported_as_unavailable() {
     let left_out = document["left_out"].to_string();
     // perf may be missing, or not permitted to count.
     match thresholds.as_slice() {
-        [] => assert!(left_out.contains("perf stat"), "{left_out}"),
+        [] => assert!(left_out.contains(TRACEPOINT), "{left_out}"),
         thresholds => {
             assert!(thresholds[0]["value"].as_f64().is_some(), "{thresholds:?}");
             let measurements = document["measurements"].as_array().expect("a list");
@@ -161,7 +158,7 @@ fn system_calls_are_counted_or_reported_as_unavailable() {
         "{document}"
     );
     let left_out = document["left_out"].to_string();
-    assert!(left_out.contains("perf stat"), "{left_out}");
+    assert!(left_out.contains(TRACEPOINT), "{left_out}");
 }
 
 #[test]
@@ -172,12 +169,12 @@ fn statically_linked_roles_are_not_compared_with_twins() {
         "--compare",
         &format!("cpp={ours}"),
         "--only",
-        "memcpy: zero copy read 4 KiB x64",
+        MEMCPY,
         "--json",
     ]);
     let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let left_out = document["left_out"].to_string();
-    assert!(left_out.contains("linked into it"), "{left_out}");
+    mentions(&left_out, &["rust", "cpp"]);
     // No deployment with exchanged roles is measured.
     let output = bench(&[
         "--compare",
@@ -186,7 +183,7 @@ fn statically_linked_roles_are_not_compared_with_twins() {
         "no such thing",
     ]);
     let names = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(names.contains("cpp: zero copy read 4 KiB x64"), "{names}");
+    assert!(names.contains(&ZERO_COPY.replace("rust", "cpp")), "{names}");
     assert!(
         !names.contains("cpp + rust") && !names.contains("rust + cpp"),
         "{names}"
@@ -236,21 +233,20 @@ fn reference_of_an_earlier_release_needs_its_protocol_and_writes_no_gga() {
         // The error lists the subjects.
         let output = bench(&["--compare", &compare, "--only", "none"]);
         let names = String::from_utf8_lossy(&output.stderr).into_owned();
+        let cpp = GGA_WRITES.replace("rust", "cpp");
         for (name, is_there) in [
-            ("cpp: zero copy read", true),
-            ("cpp: gga read", true),
-            ("cpp: gga write", false),
-            ("rust: gga write", true),
+            (&*ZERO_COPY.replace("rust", "cpp"), true),
+            (&cpp.replace("write", "read"), true),
+            (&cpp, false),
+            (GGA_WRITES, true),
         ] {
             assert_eq!(names.contains(name), is_there, "{name}: {names}");
         }
-        let only = ["--only", "memcpy: zero copy read 4 KiB x64", "--json"];
+        let only = ["--only", MEMCPY, "--json"];
         let output = bench(&[&["--compare", &compare][..], &only].concat());
         let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-        assert!(
-            document["left_out"].to_string().contains("it only reads"),
-            "{document}"
-        );
+        // The releases that do not write.
+        mentions(&document["left_out"].to_string(), &["gga", "3.0", "3.1"]);
     }
 }
 
@@ -260,7 +256,7 @@ fn interruption_keeps_completed_measurements() {
     let page = directory.path().join("bench.html");
     let bench = Command::new(PROGRAM)
         .args(["bench", "--rounds", "1000", "--seconds", "0.02", "--json"])
-        .args(["--only", "memcpy: zero copy read 4 KiB x64", "--report"])
+        .args(["--only", MEMCPY, "--report"])
         .arg(&page)
         .stdout(std::process::Stdio::piped())
         .spawn()
@@ -296,7 +292,7 @@ fn invalid_comparison_is_an_error() {
     assert!(text.contains("doca_storage_initiator_comch"), "{text}");
     let output = bench(&["--only", "no such thing"]);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(text.contains("memcpy: zero copy read 4 KiB x64"), "{text}");
+    assert!(text.contains(MEMCPY), "{text}");
 }
 
 #[test]
@@ -317,10 +313,7 @@ fn files_are_checked_before_anything_is_measured() {
             .expect("started");
         assert_eq!(output.status.code(), Some(1), "{flag} {file}");
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(
-            text.contains(flag) && text.contains("expected") || text.contains("No such"),
-            "{text}"
-        );
+        assert!(text.contains(flag), "{text}");
     }
 }
 
@@ -328,13 +321,13 @@ fn files_are_checked_before_anything_is_measured() {
 fn earlier_run_is_compared() {
     let directory = tempfile::tempdir().expect("a directory");
     let before = directory.path().join("before.json");
-    let only = ["--only", "memcpy: zero copy read 4 KiB x64", "--json"];
+    let only = ["--only", MEMCPY, "--json"];
     std::fs::write(&before, bench(&only).stdout).expect("written");
     let baseline = ["--baseline", before.to_str().expect("text")];
     let output = bench(&[only.as_slice(), baseline.as_slice()].concat());
     let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let change = &document["comparison"]["changes"][0];
-    assert_eq!(change["name"], "memcpy: zero copy read 4 KiB x64");
+    assert_eq!(change["name"], MEMCPY);
     let number = |name: &str| change[name].as_f64().expect("a number");
     assert!((number("now") / number("then") - 1.0 - number("change")).abs() < 1e-9);
     // With one round on each side there is no spread.

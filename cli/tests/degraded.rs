@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use conformance::faults::relay::{FaultyLine, Side};
+use deployment::log::{LogEvent, events};
 use deployment::process::{Process, Signal};
+use doca::ErrorCode;
 use serde_json::{Value, json};
 use wire::control::{Message, Payload};
 
@@ -15,8 +17,8 @@ use crate::support::gga::{
     BLOCKS, Set, TARGETS, compressible, interrupted, redundancy, wait_for_io,
 };
 use crate::support::{
-    BLOCK_SIZE, Sandbox, TIMEOUT, default_deadline, document, expect_failure, killed, text,
-    wait_for_log, wait_for_progress,
+    BLOCK_SIZE, Sandbox, TIMEOUT, default_deadline, document, expect_error, expect_failure, killed,
+    mentions, text, wait_for_log, wait_for_progress, wait_for_value, waiting,
 };
 
 /// Operations per worker: enough for some seconds on any machine.
@@ -95,14 +97,9 @@ impl Load {
         assert_eq!(killed.code(), None);
     }
 
-    /// Waits until the service has logged this text for a target.
-    fn wait_for_service(&mut self, number: usize, text: &str) {
-        let expected = format!("storage target {} {text}", TARGETS[number]);
-        self.service
-            .wait_for("logged it", TIMEOUT, |line| {
-                line.contains(&expected).then_some(())
-            })
-            .unwrap_or_else(|failure| panic!("{expected}: {failure}"));
+    /// Waits until the service has rebuilt a target.
+    fn wait_for_rebuild(&self, number: usize) {
+        wait_for_log(&self.service, LogEvent::TargetUpToDate(TARGETS[number]), 1);
     }
 
     /// Restarts a killed target with its blocks.
@@ -244,9 +241,9 @@ fn flushes_reach_every_target() {
 fn flushes_succeed_without_a_lost_target() {
     let mut load = Load::with_initiator(&["--flush-every", "3"], 2_000_000_000, &[]);
     load.kill(2);
-    wait_for_progress(&mut load.initiator);
+    wait_for_progress(&load.initiator);
     load.start_with_its_blocks(2);
-    load.wait_for_service(2, "is up to date");
+    load.wait_for_rebuild(2);
     goes_on(&load.initiator);
     let statistics = ends_well(load);
     assert_eq!(statistics["redundancy"]["state"], "healthy");
@@ -255,17 +252,12 @@ fn flushes_succeed_without_a_lost_target() {
 /// Its backing file is truncated: I/Os fail, as on a failing disk, and the target still answers.
 #[test]
 fn target_with_a_failed_medium_is_detached() {
-    let mut load = Load::new(2_000_000_000, &[]);
+    let load = Load::new(2_000_000_000, &[]);
     let path = load.sandbox.path(TARGETS[1]);
     let file = OpenOptions::new().write(true).open(path).expect("there");
     file.set_len(4096).expect("shorter");
     // The first write that fails may be that of a chunk or that of a superblock.
-    let expected = "detached storage target data_2";
-    load.service
-        .wait_for("detached it", TIMEOUT, |line| {
-            line.contains(expected).then_some(())
-        })
-        .expect("it is detached");
+    wait_for_log(&load.service, LogEvent::TargetDetached(TARGETS[1]), 1);
     goes_on(&load.initiator);
     load.initiator.signal(Signal::INT);
     expect_failure(load.initiator);
@@ -298,17 +290,16 @@ fn target_with_its_blocks_is_rebuilt_only_where_it_missed_writes() {
     for number in 0..3 {
         load.kill(number);
         load.start_with_its_blocks(number);
-        load.wait_for_service(number, "is up to date");
+        load.wait_for_rebuild(number);
     }
     load.initiator.signal(Signal::INT);
     expect_failure(load.initiator);
+    let rebuilds = |of_all| {
+        let is_counted = |event: LogEvent<'_>| matches!(event, LogEvent::RebuildStarted { all, .. } if all == of_all);
+        load.service.count_events(is_counted)
+    };
     let said = load.service.stderr();
-    assert_eq!(
-        said.matches("stripes, those that it has missed").count(),
-        3,
-        "{said}"
-    );
-    assert!(!said.contains("stripes, all of them"), "{said}");
+    assert_eq!((rebuilds(false), rebuilds(true)), (3, 0), "{said}");
     let statistics = document(load.service);
     assert_eq!(statistics["failed_count"], 0);
     assert_eq!(statistics["redundancy"]["state"], "healthy");
@@ -331,16 +322,14 @@ fn restarted_targets_are_rebuilt_under_load() {
     for number in 0..3 {
         load.kill(number);
         load.start_again(number);
-        load.wait_for_service(number, "is online: rebuilding 64 stripes, all of them");
-        load.wait_for_service(number, "is up to date");
+        wait_for_log(&load.service, complete_rebuild(TARGETS[number]), 1);
+        load.wait_for_rebuild(number);
         std::thread::sleep(Duration::from_millis(200));
     }
     load.targets[0].signal(Signal::KILL);
     std::thread::sleep(Duration::from_millis(700));
     // It compares all reads, and would exit after a mismatch.
-    load.initiator.signal(Signal::INT);
-    let said = expect_failure(load.initiator);
-    assert!(said.contains("interrupted by the user"), "{said}");
+    interrupted(load.initiator);
     let statistics = document(load.service);
     assert_eq!(statistics["failed_count"], 0);
     let redundancy = &statistics["redundancy"];
@@ -362,7 +351,7 @@ fn target_that_sends_unsolicited_messages_is_lost_and_rejoins() {
     let mut load = Load::behind(ports, 2_000_000_000, &[]);
     let line = line.expect("it was started");
     // Once I/Os are served: before that, the session would end and not only the target be lost.
-    wait_for_progress(&mut load.initiator);
+    wait_for_progress(&load.initiator);
     let message = Message {
         message_id: 1,
         correlation_id: 1,
@@ -374,7 +363,7 @@ fn target_that_sends_unsolicited_messages_is_lost_and_rejoins() {
             .wait(default_deadline())
             .expect("its only session is over");
         load.start_with_its_blocks(target);
-        load.wait_for_service(target, "is up to date");
+        load.wait_for_rebuild(target);
     }
     load.initiator.signal(Signal::INT);
     expect_failure(load.initiator);
@@ -396,9 +385,7 @@ fn stopped_target_is_detached_after_a_timeout() {
 
 /// Ends a run that has read and written without an error. Returns the service's statistics.
 fn ends_well(load: Load) -> Value {
-    load.initiator.signal(Signal::INT);
-    let said = expect_failure(load.initiator);
-    assert!(said.contains("interrupted by the user"), "{said}");
+    interrupted(load.initiator);
     let statistics = document(load.service);
     assert_eq!(statistics["failed_count"], 0);
     statistics
@@ -409,10 +396,10 @@ fn ends_well(load: Load) -> Value {
 #[test]
 fn service_stopped_for_longer_than_its_timeouts_detaches_no_target() {
     // A target is detached after half of this timeout.
-    let mut load = Load::new(2_000_000_000, &["--control-timeout", "8"]);
+    let load = Load::new(2_000_000_000, &["--control-timeout", "8"]);
     // The service is stopped once for a short time; or it runs briefly now and then, while its targets do not run.
     for (times, stopped) in [(1, &[][..]), (8, &[1]), (8, &[0, 1, 2])] {
-        wait_for_progress(&mut load.initiator);
+        wait_for_progress(&load.initiator);
         let targets = || stopped.iter().map(|&target| &load.targets[target]);
         targets().for_each(|target| target.signal(Signal::STOP));
         for _ in 0..times {
@@ -443,7 +430,7 @@ fn answer_received_while_the_service_was_stopped_is_in_time() {
     let target = set.targets[2].as_ref().expect("it runs");
     target.signal(Signal::STOP);
     reader.signal(Signal::INT);
-    wait_for_log(&reader, "stop_storage_request", 1);
+    wait_for_value(&reader, "stop_storage_request", 1);
     std::thread::sleep(Duration::from_millis(300));
     service.signal(Signal::STOP);
     std::thread::sleep(Duration::from_secs(3));
@@ -461,15 +448,20 @@ fn answer_received_while_the_service_was_stopped_is_in_time() {
 fn second_stopped_target_is_not_detached() {
     for (first, second) in [(0, 1), (1, 2), (2, 0)] {
         let mut load = Load::new(2_000_000_000, &["--control-timeout", "2"]);
-        wait_for_progress(&mut load.initiator);
+        wait_for_progress(&load.initiator);
         load.targets[first].signal(Signal::STOP);
         load.targets[second].signal(Signal::STOP);
+        let is_awaited = |event: LogEvent<'_>| {
+            let awaited = [first, second].map(|target| LogEvent::TargetAwaited(TARGETS[target]));
+            awaited.contains(&event)
+        };
         load.service
-            .wait_for("waited for a target", TIMEOUT, |line| {
-                line.contains("is unresponsive, and another one is not current: waiting for it")
-                    .then_some(())
+            .wait_for("waited for one of the two", TIMEOUT, |line| {
+                LogEvent::parse(line)
+                    .filter(|event| is_awaited(*event))
+                    .map(drop)
             })
-            .expect("one of the two is waited for");
+            .unwrap_or_else(|failure| panic!("{failure}"));
         std::thread::sleep(Duration::from_secs(3));
         load.targets[first].signal(Signal::CONT);
         load.targets[second].signal(Signal::CONT);
@@ -484,9 +476,9 @@ fn second_stopped_target_is_not_detached() {
 
 #[test]
 fn second_loss_fails_the_io_only() {
-    let mut load = Load::new(2_000_000_000, &[]);
+    let load = Load::new(2_000_000_000, &[]);
     load.targets[1].signal(Signal::KILL);
-    wait_for_progress(&mut load.initiator);
+    wait_for_progress(&load.initiator);
     load.targets[0].signal(Signal::KILL);
     let said = expect_failure(load.initiator);
     assert!(said.contains("IO_FAILED") || said.contains("I/O"), "{said}");
@@ -497,7 +489,7 @@ fn second_loss_fails_the_io_only() {
     std::thread::sleep(Duration::from_millis(50));
     let said = service.stderr();
     assert!(
-        said.contains("with which too few are left: writes fail"),
+        service.has_logged(LogEvent::SetFailed(TARGETS[0])),
         "{said}"
     );
     let [_, _, mut last] = load.targets;
@@ -506,6 +498,27 @@ fn second_loss_fails_the_io_only() {
 }
 
 const READ: &str = "read_only_data_validity_test";
+
+/// Checks that the run fails because fewer than two targets are current, and that the error names the remedy. Returns the
+/// last epoch.
+fn too_few_are_current(initiator: Process) -> u64 {
+    let stderr = expect_error(initiator, ErrorCode::INVALID_VALUE);
+    mentions(&stderr, &["--rebuild"]);
+    let epoch = events(&stderr).find_map(|event| match event {
+        LogEvent::TooFewCurrent { epoch } => Some(epoch),
+        _ => None,
+    });
+    epoch.unwrap_or_else(|| panic!("no epoch: {stderr}"))
+}
+
+/// A rebuild of all stripes of this target.
+fn complete_rebuild(target: &str) -> LogEvent<'_> {
+    LogEvent::RebuildStarted {
+        target,
+        stripes: BLOCKS as u64,
+        all: true,
+    }
+}
 
 /// Copies the backing files of the targets, which must not be running.
 fn snapshot(set: &Set) -> [PathBuf; 3] {
@@ -542,28 +555,20 @@ fn two_stale_disks_are_refused_unless_the_third_is_discarded() {
         restore(&set, &copies, &restored);
         (0..3).for_each(|number| set.start(number));
         let service = set.service(&[]);
-        let refused = expect_failure(set.initiator(READ, &old, BLOCKS));
+        let too_few = too_few_are_current(set.initiator(READ, &old, BLOCKS));
         expect_failure(service);
-        for part in [
-            "expected two current storage targets",
-            "with --rebuild",
-            "newer writes are lost",
-        ] {
-            assert!(refused.contains(part), "{refused}");
-        }
         // Discarding one of the other two does not help.
         let service = set.service(&["--rebuild", TARGETS[restored[0]]]);
-        let refused = expect_failure(set.initiator(READ, &old, BLOCKS));
-        expect_failure(service);
-        assert!(
-            refused.contains("expected two current storage targets"),
-            "{refused}"
+        assert_eq!(
+            too_few_are_current(set.initiator(READ, &old, BLOCKS)),
+            too_few
         );
+        expect_failure(service);
 
         let name = TARGETS[latest];
         let service = set.service(&["--rebuild", name]);
         let reader = set.reader(&old);
-        wait_for_log(&service, &format!("{name} is up to date"), 1);
+        wait_for_log(&service, LogEvent::TargetUpToDate(name), 1);
         set.reads_with_any_two(&service, reader);
         document(service);
         // The superblocks record the decision.
@@ -581,10 +586,8 @@ fn stale_disk_is_rebuilt() {
         (0..3).for_each(|number| set.start(number));
         let service = set.service(&[]);
         let reader = set.reader(&new);
-        let all =
-            format!("storage target {name} is online: rebuilding {BLOCKS} stripes, all of them");
-        wait_for_log(&service, &all, 1);
-        wait_for_log(&service, &format!("{name} is up to date"), 1);
+        wait_for_log(&service, complete_rebuild(name), 1);
+        wait_for_log(&service, LogEvent::TargetUpToDate(name), 1);
         set.reads_with_any_two(&service, reader);
         assert_eq!(redundancy(service)["state"], "healthy");
     }
@@ -596,16 +599,14 @@ fn disk_replaced_by_an_older_one_within_a_session_is_rebuilt() {
         let (mut set, _, new, copies) = written_twice();
         (0..3).for_each(|number| set.start(number));
         let service = set.service(&["--scrub", "off"]);
-        let mut reader = set.reader(&new);
+        let reader = set.reader(&new);
         set.kill(number);
-        wait_for_log(&service, &format!("detached storage target {name}"), 1);
-        wait_for_io(&mut reader);
+        wait_for_log(&service, LogEvent::TargetDetached(name), 1);
+        wait_for_io(&reader);
         restore(&set, &copies, &[number]);
         set.start(number);
-        let all =
-            format!("storage target {name} is online: rebuilding {BLOCKS} stripes, all of them");
-        wait_for_log(&service, &all, 1);
-        wait_for_log(&service, &format!("{name} is up to date"), 1);
+        wait_for_log(&service, complete_rebuild(name), 1);
+        wait_for_log(&service, LogEvent::TargetUpToDate(name), 1);
         set.reads_with_any_two(&service, reader);
         assert_eq!(redundancy(service)["state"], "healthy");
     }
@@ -621,17 +622,21 @@ fn disk_that_lost_writes_within_a_session_is_scrubbed_on_rejoin() {
         assert!(current != before);
         (0..3).for_each(|number| set.start(number));
         let service = set.service(&["--scrub", "off"]);
-        let mut reader = set.reader(&new);
+        let reader = set.reader(&new);
         set.kill(number);
-        wait_for_log(&service, &format!("detached storage target {name}"), 1);
-        wait_for_io(&mut reader);
+        wait_for_log(&service, LogEvent::TargetDetached(name), 1);
+        wait_for_io(&reader);
         for (block, chunk) in before.chunks(set.chunk_size()).enumerate() {
             set.put(number, block, 0, chunk);
         }
         set.start(number);
-        let missed = format!("{name} is online: rebuilding 0 stripes, those that it has missed");
-        wait_for_log(&service, &missed, 1);
-        wait_for_log(&service, "scrub completed", 1);
+        let none_missed = LogEvent::RebuildStarted {
+            target: name,
+            stripes: 0,
+            all: false,
+        };
+        wait_for_log(&service, none_missed, 1);
+        wait_for_log(&service, LogEvent::ScrubCompleted, 1);
         assert!(set.stored(number) == current, "{name} has old chunks");
         set.reads_with_any_two(&service, reader);
         let redundancy = redundancy(service);
@@ -649,14 +654,14 @@ fn target_of_another_set_does_not_replace_a_lost_one() {
     set.write(&content);
     other.write(&foreign);
     let service = set.service(&[]);
-    let mut reader = set.reader(&content);
+    let reader = set.reader(&content);
     set.kill(1);
-    wait_for_log(&service, "detached storage target data_2", 1);
+    wait_for_log(&service, LogEvent::TargetDetached(TARGETS[1]), 1);
     other.kill(1);
     fs::copy(other.path(1), set.path(1)).expect("copied");
     set.start(1);
-    wait_for_log(&service, "expected a target of set", 1);
-    wait_for_io(&mut reader);
+    wait_for_log(&service, LogEvent::ForeignTarget, 1);
+    wait_for_io(&reader);
     set.kill(1);
     assert!(set.stored(1) == other.stored(1), "it was overwritten");
     interrupted(reader);
@@ -668,18 +673,13 @@ fn begins_without(set: &mut Set, number: usize, old: &Path, new: &Path) {
     let name = TARGETS[number];
     let service = set.service(&["--control-timeout", "2", "--sessions", "2"]);
     document(set.initiator(READ, old, 4 * BLOCKS));
-    wait_for_log(
-        &service,
-        &format!("{name} is missing: starting without it"),
-        1,
-    );
+    wait_for_log(&service, LogEvent::TargetMissing(name), 1);
     // The target is still missing in the next session.
-    let mut writer = set.writer(new);
+    let writer = set.writer(new);
     set.start(number);
-    let all = format!("storage target {name} is online: rebuilding {BLOCKS} stripes, all of them");
-    wait_for_log(&service, &all, 1);
-    wait_for_log(&service, &format!("{name} is up to date"), 1);
-    wait_for_io(&mut writer);
+    wait_for_log(&service, complete_rebuild(name), 1);
+    wait_for_log(&service, LogEvent::TargetUpToDate(name), 1);
+    wait_for_io(&writer);
     set.reads_with_any_two(&service, writer);
     service
         .finish(default_deadline(), || false)
@@ -719,14 +719,11 @@ fn service_with_one_target_waits_for_a_second_one() {
     set.write(&content);
     set.kill(0);
     set.kill(1);
-    let mut service = set.start_service(&["--control-timeout", "30"]);
-    let waiting = |line: &str| line.contains("waiting for the initiator").then_some(());
+    let service = set.start_service(&["--control-timeout", "30"]);
     std::thread::sleep(Duration::from_secs(3));
-    assert!(!service.stderr().contains("waiting for the initiator"));
+    assert!(!service.has_logged(LogEvent::WaitingForInitiator));
     set.start(1);
-    service
-        .wait_for("was waiting for the initiator", TIMEOUT, waiting)
-        .expect("two are enough");
+    let service = waiting(service);
     document(set.initiator(READ, &content, BLOCKS));
     assert_eq!(redundancy(service)["state"], "degraded");
 }
@@ -738,10 +735,11 @@ fn new_set_does_not_start_without_a_target() {
     let content = set.content(0);
     set.kill(2);
     let service = set.service(&["--control-timeout", "1"]);
-    let refused = expect_failure(set.initiator(READ, &content, BLOCKS));
-    assert!(
-        refused.contains("storage target data_p is missing"),
-        "{refused}"
+    let refused = expect_error(
+        set.initiator(READ, &content, BLOCKS),
+        ErrorCode::INVALID_VALUE,
     );
+    let required = LogEvent::TargetRequired("data_p");
+    assert!(events(&refused).any(|event| event == required), "{refused}");
     expect_failure(service);
 }

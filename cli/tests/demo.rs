@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use deployment::log::LogEvent;
 use serde_json::Value;
 
 use crate::support::{Sandbox, content, text};
@@ -270,7 +271,10 @@ fn targets_load_what_the_generator_makes() {
         let (target, port) = sandbox.target(&["--binary-content", text(file)]);
         assert_ne!(port, 0);
         // The target prints its blocks before its port.
-        let said = target.stderr();
-        assert!(said.contains("5 blocks of 2048 bytes"), "{said}");
+        let storage = LogEvent::Storage {
+            blocks: 5,
+            block_size: 2048,
+        };
+        assert!(target.has_logged(storage), "{}", target.stderr());
     }
 }

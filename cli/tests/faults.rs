@@ -16,7 +16,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
+use deployment::log::{LogEvent, error_name, events};
 use deployment::process::{Process, Signal};
+use doca::ErrorCode;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -24,8 +26,8 @@ use crate::support::gga::{
     BLOCKS, ENDLESS, Set, TARGETS, compressible, interrupted, redundancy, wait_for_io,
 };
 use crate::support::{
-    BLOCK_SIZE, PROGRAM, Sandbox, TIMEOUT, default_deadline, document, ended, expect_failure, json,
-    killed, script, wait_for_log,
+    BLOCK_SIZE, PROGRAM, Sandbox, default_deadline, document, ended, expect_error, expect_failure,
+    json, killed, mentions, script, wait_for_log,
 };
 
 fn faults(arguments: &[&str]) -> Output {
@@ -112,8 +114,7 @@ exec {PROGRAM} target "$@""#
     );
     let programs = with_script("doca_storage_target_rdma", &script);
     let (reason, lost) = fails(&programs, "faults.zero_copy: service, io, SIGKILL");
-    assert!(reason.contains("1 I/Os were lost or wrong"), "{reason}");
-    assert_eq!(lost, 1);
+    assert_eq!(lost, 1, "{reason}");
 }
 
 #[test]
@@ -121,10 +122,7 @@ fn service_that_reports_success_after_its_target_died_is_detected() {
     let script = format!("{PROGRAM} zero-copy \"$@\"\nexit 0");
     let programs = with_script("doca_storage_comch_to_rdma_zero_copy", &script);
     let (reason, _) = fails(&programs, "faults.zero_copy: target, io, SIGKILL");
-    assert!(
-        reason.contains("service exited with success, without noticing the fault"),
-        "{reason}"
-    );
+    mentions(&reason, &["service"]);
 }
 
 /// A killed shell leaves its initiator running.
@@ -134,7 +132,7 @@ fn leftover_process_is_detected() {
     let programs = with_script("doca_storage_initiator_comch", &script);
     let (reason, _) = fails(&programs, "faults.zero_copy: initiator, io, SIGKILL");
     // The service is still running, too, until the target is killed after the timeout.
-    assert!(reason.contains("target still ran after 5 s"), "{reason}");
+    mentions(&reason, &["target", "5"]);
 }
 
 /// Flags of a service with short timeouts.
@@ -230,7 +228,7 @@ fn service_continues_after_its_target_was_stopped() {
     target.signal(Signal::STOP);
     let start = Instant::now();
     expect_failure(initiator);
-    wait_for_log(&service, "session 1 has failed", 1);
+    wait_for_log(&service, LogEvent::SessionFailed(1), 1);
     assert!(start.elapsed() < IN_TIME, "{:?}", start.elapsed());
     killed(target);
     let target = sandbox.target_again(port, &[]);
@@ -238,10 +236,7 @@ fn service_continues_after_its_target_was_stopped() {
     std::thread::sleep(Duration::from_millis(1500));
     sandbox.short_run("read_write_data_validity_test", &[]);
     document(target);
-    let stderr = ended(service, 1);
-    for part in ["timed out after 1s", "the storage target"] {
-        assert!(stderr.contains(part), "{part}: {stderr}");
-    }
+    expect_error(service, ErrorCode::TIME_OUT);
     assert_eq!(sandbox.leftovers(), Vec::<PathBuf>::new());
 }
 
@@ -257,23 +252,24 @@ fn stopped_initiator_is_dropped_and_the_next_one_served() {
     assert_ne!(shared(&service, &stopped), BTreeSet::new());
     stopped.signal(Signal::STOP);
     let start = Instant::now();
-    wait_for_log(&service, "session 1 has failed", 1);
+    wait_for_log(&service, LogEvent::SessionFailed(1), 1);
     assert!(start.elapsed() < IN_TIME, "{:?}", start.elapsed());
-    wait_for_log(&service, "waiting for the initiator", 2);
+    wait_for_log(&service, LogEvent::WaitingForInitiator, 2);
     // Its memory is separate: the next session does not share what the stopped initiator may access.
     unshared(&service, &stopped);
     sandbox.short_run("read_write_data_validity_test", &[]);
-    let stderr = ended(service, 1);
-    // Depending on whether all results fit in its queue.
-    let expected = ["an I/O of the initiator", "the initiator takes no results"];
-    assert!(
-        expected.iter().any(|part| stderr.contains(part)),
-        "{stderr}"
-    );
+    let stderr = expect_error(service, ErrorCode::TIME_OUT);
+    mentions(&stderr, &["initiator"]);
     ended(target, 1);
     stopped.signal(Signal::CONT);
     expect_failure(stopped);
     assert_eq!(sandbox.leftovers(), Vec::<PathBuf>::new());
+}
+
+/// Returns `true` if a server has reported the end of a session.
+fn has_ended(server: &Process, session: u64) -> bool {
+    server.has_logged(LogEvent::SessionCompleted(session))
+        || server.has_logged(LogEvent::SessionFailed(session))
 }
 
 #[test]
@@ -287,11 +283,11 @@ fn busy_initiator_is_not_dropped() {
     // Its control requests are far apart, but its I/Os are not.
     let initiator = sandbox.busy_initiator(&LONG_IO_TIMEOUT);
     std::thread::sleep(Duration::from_millis(2500));
-    assert!(!service.stderr().contains("ended"), "{}", service.stderr());
+    assert!(!has_ended(&service, 1), "{}", service.stderr());
     initiator.signal(Signal::INT);
     expect_failure(initiator);
-    wait_for_log(&service, "session 1 has ", 1);
-    wait_for_log(&service, "waiting for the initiator", 2);
+    wait_for_log(&service, LogEvent::SessionFailed(1), 1);
+    wait_for_log(&service, LogEvent::WaitingForInitiator, 2);
     sandbox.short_run("read_write_data_validity_test", &[]);
     ended(service, 0);
     target.signal(Signal::INT);
@@ -310,12 +306,11 @@ fn session_of_a_stopped_service_times_out() {
     assert!(start.elapsed() < IN_TIME, "{:?}", start.elapsed());
     // As long as it may resume, it is the target's client.
     killed(service);
+    // By its control channel or its RDMA connection.
     let stderr = ended(target, 1);
-    assert!(
-        stderr.contains("disconnected while it was expected")
-            || stderr.contains("connection was lost"),
-        "{stderr}"
-    );
+    let lost = [ErrorCode::CONNECTION_RESET, ErrorCode::CONNECTION_ABORTED].map(ErrorCode::name);
+    let is_lost = lost.iter().any(|name| error_name(&stderr) == Some(name));
+    assert!(is_lost, "{stderr}");
 }
 
 #[test]
@@ -328,28 +323,23 @@ fn target_with_an_idle_timeout_drops_a_stopped_service() {
     let initiator = sandbox.busy_initiator(&LONG_IO_TIMEOUT);
     service.signal(Signal::STOP);
     let start = Instant::now();
-    wait_for_log(&target, "session 1 has failed", 1);
+    wait_for_log(&target, LogEvent::SessionFailed(1), 1);
     assert!(start.elapsed() < IN_TIME, "{:?}", start.elapsed());
     killed(service);
     expect_failure(initiator);
     let service = sandbox.service(port, &[]);
     service.signal(Signal::STOP);
-    wait_for_log(&target, "its first request", 1);
+    wait_for_log(&target, LogEvent::FirstRequestTimedOut, 1);
     killed(service);
     // An active service is not disconnected, however far apart its control requests are.
     let service = sandbox.service(port, &[]);
     let initiator = sandbox.busy_initiator(&LONG_IO_TIMEOUT);
     std::thread::sleep(Duration::from_millis(2500));
-    assert!(
-        !target.stderr().contains("session 2 has "),
-        "{}",
-        target.stderr()
-    );
+    assert!(!has_ended(&target, 2), "{}", target.stderr());
     initiator.signal(Signal::INT);
     expect_failure(initiator);
     drop(service);
-    let stderr = ended(target, 1);
-    assert!(stderr.contains("an I/O of the service"), "{stderr}");
+    expect_error(target, ErrorCode::TIME_OUT);
     assert_eq!(sandbox.leftovers(), Vec::<PathBuf>::new());
 }
 
@@ -375,7 +365,7 @@ fn gga_target_that_resumes_during_the_next_session_changes_nothing() {
     }
     first[1].signal(Signal::STOP);
     expect_failure(initiator);
-    wait_for_log(&service, "session 1 has failed", 1);
+    wait_for_log(&service, LogEvent::SessionFailed(1), 1);
 
     let initiator = busy();
     unshared(&first[1], &service);
@@ -403,8 +393,7 @@ fn stopped_gga_target_ends_the_session() {
     targets[1].signal(Signal::STOP);
     let start = Instant::now();
     expect_failure(initiator);
-    let stderr = ended(service, 1);
-    assert!(stderr.contains("timed out after 1s"), "{stderr}");
+    expect_error(service, ErrorCode::TIME_OUT);
     assert!(start.elapsed() < IN_TIME, "{:?}", start.elapsed());
     for (index, target) in targets.into_iter().enumerate() {
         match index {
@@ -422,8 +411,6 @@ const RECORDS: [usize; 2] = [4096, 8192];
 
 const SEQUENCE: std::ops::Range<usize> = 8..16;
 const SINCE: std::ops::Range<usize> = 76..92;
-const VERIFYING: &str = "was not shut down cleanly";
-const VERIFIED: &str = "resync completed";
 
 #[test]
 fn clean_shutdown_is_trusted() {
@@ -432,10 +419,17 @@ fn clean_shutdown_is_trusted() {
     set.write(&content);
     let service = set.service(&[]);
     document(set.initiator("read_only_data_validity_test", &content, BLOCKS));
-    let said = service.stderr();
-    assert!(
-        !said.contains(VERIFYING) && !said.contains("rebuilding"),
-        "{said}"
+    let is_distrusted = |event: LogEvent<'_>| {
+        matches!(
+            event,
+            LogEvent::ResyncStarted { .. } | LogEvent::RebuildStarted { .. }
+        )
+    };
+    assert_eq!(
+        service.count_events(is_distrusted),
+        0,
+        "{}",
+        service.stderr()
     );
     let redundancy = redundancy(service);
     assert_eq!(redundancy["verified_stripes"]["fitting"], 0);
@@ -453,7 +447,7 @@ fn use_by_a_service_without_superblocks_is_not_trusted() {
     document(service);
     let service = set.service(&[]);
     let reader = set.reader(&new);
-    wait_for_log(&service, VERIFIED, 1);
+    wait_for_log(&service, LogEvent::ResyncCompleted, 1);
     interrupted(reader);
     assert_eq!(redundancy(service)["verified_stripes"]["fitting"], BLOCKS);
 }
@@ -500,7 +494,7 @@ fn killed_service_loses_no_acknowledged_write() {
         expect_failure(writer);
         let service = set.service(&[]);
         let reader = set.reader(&new);
-        wait_for_log(&service, VERIFIED, 1);
+        wait_for_log(&service, LogEvent::ResyncCompleted, 1);
         set.reads_with_any_two(&service, reader);
         assert_eq!(redundancy(service)["verified_stripes"]["unreadable"], 0);
     }
@@ -549,7 +543,7 @@ fn block_being_written_at_the_kill_is_old_or_new() {
         let service = set.service(&[]);
         // Content is right from the first I/O on. Two chunks of every block agree only once the resync is complete.
         let reader = set.reader(&expected);
-        wait_for_log(&service, VERIFIED, 1);
+        wait_for_log(&service, LogEvent::ResyncCompleted, 1);
         set.reads_with_any_two(&service, reader);
         // Recovered chunks are of the same write as the others.
         let end = redundancy(service);
@@ -571,16 +565,16 @@ fn lose_under_load(
     service: &Process,
     content: &Path,
     lost: usize,
-    epoch: u32,
+    epoch: u64,
 ) -> Process {
-    let mut writer = set.writer(content);
+    let writer = set.writer(content);
     set.kill(lost);
-    wait_for_log(service, "detached storage target", 1);
+    wait_for_log(service, LogEvent::TargetDetached(TARGETS[lost]), 1);
     for target in set.targets.iter().flatten() {
-        wait_for_log(target, &format!(": epoch {epoch}-"), 1);
+        wait_for_log(target, LogEvent::SuperblockPersisted { epoch }, 1);
     }
-    wait_for_io(&mut writer);
-    wait_for_io(&mut writer);
+    wait_for_io(&writer);
+    wait_for_io(&writer);
     writer
 }
 
@@ -599,9 +593,13 @@ fn target_lost_before_the_kill_is_rebuilt_by_the_next_service() {
         let service = set.service(&[]);
         // It has old data, which would be a mismatch.
         let reader = set.reader(&new);
-        wait_for_log(&service, "stripes, all of them", 1);
-        let whole = format!("storage target {} is up to date", TARGETS[lost]);
-        wait_for_log(&service, &whole, 1);
+        let rebuild = LogEvent::RebuildStarted {
+            target: TARGETS[lost],
+            stripes: BLOCKS as u64,
+            all: true,
+        };
+        wait_for_log(&service, rebuild, 1);
+        wait_for_log(&service, LogEvent::TargetUpToDate(TARGETS[lost]), 1);
         set.reads_with_any_two(&service, reader);
         assert_eq!(redundancy(service)["state"], "healthy");
     }
@@ -617,22 +615,23 @@ fn next_session_excludes_the_lost_target() {
     interrupted(writer);
     for number in [0, 2] {
         let target = set.targets[number].as_ref().expect("it runs");
-        wait_for_log(target, "session 2 has ", 1);
+        let deadline = default_deadline();
+        while !has_ended(target, 2) {
+            assert!(Instant::now() < deadline, "{}", target.stderr());
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
     set.start(1);
     // A target may refuse the service while its last session is ending: then this attempt fails, and the next one succeeds.
     let deadline = default_deadline();
     let reader = loop {
-        let mut reader = set.initiator("read_only_data_validity_test", &new, ENDLESS);
-        let begun = reader.wait_for("shown progress", TIMEOUT, |line| {
-            line.contains("per second").then_some(())
-        });
-        match begun {
+        let reader = set.initiator("read_only_data_validity_test", &new, ENDLESS);
+        match reader.wait_for_event(LogEvent::Progress, 1, deadline) {
             Ok(()) => break reader,
             Err(failure) => assert!(Instant::now() < deadline, "{failure}: {}", service.stderr()),
         }
     };
-    wait_for_log(&service, "storage target data_2 is up to date", 1);
+    wait_for_log(&service, LogEvent::TargetUpToDate(TARGETS[1]), 1);
     set.reads_with_any_two(&service, reader);
 }
 
@@ -649,16 +648,15 @@ fn without_two_current_targets_no_session_starts() {
     std::fs::remove_file(set.sandbox.path(TARGETS[1])).expect("it was there");
     (0..2).for_each(|number| set.start(number));
     let service = set.service(&[]);
-    let refused = expect_failure(set.initiator("read_throughput_test", &content, BLOCKS));
-    for part in [
-        "expected two current storage targets",
-        "up to epoch 2",
-        ", epoch 1 (",
-        "data_2: empty or of no set",
-        "name the one of epoch 2 with --rebuild",
-    ] {
-        assert!(refused.contains(part), "{refused}");
-    }
+    let initiator = set.initiator("read_throughput_test", &content, BLOCKS);
+    let refused = expect_error(initiator, ErrorCode::INVALID_VALUE);
+    let too_few = LogEvent::TooFewCurrent { epoch: 2 };
+    assert!(events(&refused).any(|event| event == too_few), "{refused}");
+    // The targets are listed with their epochs.
+    mentions(
+        &refused,
+        &["data_1", "1", "data_2", "data_p", "2", "--rebuild"],
+    );
     expect_failure(service);
 }
 
@@ -668,21 +666,18 @@ fn targets_of_different_sets_are_refused() {
     let content = set.content(0);
     set.write(&content);
     other.write(&content);
-    let refused = |ports: [u16; 3]| {
+    let refused = |ports: [u16; 3], reason: LogEvent<'_>| {
         let service = set.sandbox.gga_service(ports, 2, &["--degraded", "on"]);
-        let refused = expect_failure(set.initiator("read_throughput_test", &content, BLOCKS));
+        let initiator = set.initiator("read_throughput_test", &content, BLOCKS);
+        let refused = expect_error(initiator, ErrorCode::INVALID_VALUE);
+        assert!(events(&refused).any(|event| event == reason), "{refused}");
         expect_failure(service);
-        refused
     };
     let [data_1, data_2, data_p] = set.ports;
-    let exchanged = refused([data_2, data_1, data_p]);
-    assert!(
-        exchanged.contains("expected data_1 of its set, got data_2"),
-        "{exchanged}"
-    );
-    let mixed = refused([data_1, other.ports[1], data_p]);
-    assert!(
-        mixed.contains("expected three storage targets of one set"),
-        "{mixed}"
-    );
+    let exchanged = LogEvent::TargetExchanged {
+        target: "data_1",
+        got: "data_2",
+    };
+    refused([data_2, data_1, data_p], exchanged);
+    refused([data_1, other.ports[1], data_p], LogEvent::SeveralSets);
 }

@@ -133,8 +133,6 @@ fn target_that_ignores_writes_is_detected() {
     ];
     let totals = found_out(script, &arguments);
     assert_eq!(totals["blocks"]["wrong"], 1, "{totals:#}");
-    let what = totals["failed"]["what"].as_str().expect("a text");
-    assert!(what.contains("never written"), "{what}");
 }
 
 #[test]
@@ -146,8 +144,7 @@ fn ignored_writes_are_detected_below_an_nbd_server() {
         child=$!; wait $child\n";
     let arguments = ["--load", "nbd", "--layout", "zero-copy", "--only", "none"];
     let (tally, _) = fails(script, &arguments);
-    let what = tally["failed"]["what"].as_str().expect("a text");
-    assert!(what.contains("never written"), "{what}");
+    assert_eq!(tally["blocks"]["wrong"], 1, "{tally:#}");
 }
 
 #[test]
@@ -166,11 +163,6 @@ fn target_that_loses_an_acknowledged_write_is_detected() {
     ];
     let totals = found_out(script, &arguments);
     assert_eq!(totals["blocks"]["lost"], 1, "{totals:#}");
-    let what = totals["failed"]["what"].as_str().expect("a text");
-    assert!(
-        what.contains("block ") && what.contains("expected version"),
-        "{what}"
-    );
 }
 
 /// Failures other than wrong blocks are detected, too: failed I/Os, and leftovers after the run.
@@ -188,15 +180,12 @@ fn failed_ios_and_leftover_processes_and_files_are_detected() {
         (
             "head -c $((size * count)) /dev/zero > $blocks\n\
              exec $program conformance faulty-target --content $blocks --block-size $size --fault fail-io:7:17 --listen-port $port\n",
-            "all blocks to be written",
+            "DOCA_ERROR_",
         ),
-        (
-            "sleep 20 &\nexec $program target $all\n",
-            "no process to be left",
-        ),
+        ("sleep 20 &\nexec $program target $all\n", "/sleep"),
         (
             "touch $SOFTDOCA_RUNTIME_DIR/left\nexec $program target $all\n",
-            "an empty runtime directory",
+            "/left",
         ),
     ];
     for (script, expected) in cases {

@@ -6,7 +6,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use crate::support::gga::{Set, TARGETS, interrupted, redundancy};
-use crate::support::{BLOCK_SIZE, Sandbox, default_deadline, document, wait_for_log};
+use crate::support::{BLOCK_SIZE, Sandbox, TIMEOUT, default_deadline, document, mentions};
+use deployment::log::{LogEvent, error_name};
 use deployment::process::Process;
 use serde_json::Value;
 
@@ -14,10 +15,13 @@ const METRICS: [&str; 2] = ["--metrics", "0"];
 
 /// Address in the line that a role with `--metrics` prints first. With `--output json`, it is on standard error.
 pub fn endpoint(role: &Process) -> SocketAddr {
-    wait_for_log(role, "metrics at http://", 1);
-    let stderr = role.stderr();
-    let (_, rest) = stderr.split_once("metrics at http://").expect("said");
-    let (address, _) = rest.split_once("/metrics").expect("a path");
+    let url = |line: &str| match LogEvent::parse(line)? {
+        LogEvent::ServingMetrics { url } => Some(url.to_owned()),
+        _ => None,
+    };
+    let url = role.find_line(0, TIMEOUT, url).expect("it serves metrics");
+    let address = url.strip_prefix("http://").expect("a URL");
+    let (address, _) = address.split_once("/metrics").expect("a path");
     address.parse().expect("an address")
 }
 
@@ -217,10 +221,12 @@ fn metrics_address_in_use_is_an_error() {
         .expect("it runs");
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{stderr}");
-    assert!(
-        stderr.contains(&format!("--metrics 127.0.0.1:{port}: cannot listen")),
+    assert_eq!(
+        error_name(&stderr),
+        Some("DOCA_ERROR_IO_FAILED"),
         "{stderr}"
     );
+    mentions(&stderr, &["--metrics", &format!("127.0.0.1:{port}")]);
 }
 
 /// A metric in an expression, with its label matchers.

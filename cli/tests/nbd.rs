@@ -11,7 +11,7 @@ use crate::metrics::{endpoint, value_is};
 use crate::nbd_client::{
     Client, EINVAL, EPERM, FLUSH, FUA, Reply, WRITE, WRITE_ZEROES, pattern, reply, request,
 };
-use crate::support::{Sandbox, TIMEOUT, default_deadline, ended, expect_failure, text};
+use crate::support::{Sandbox, TIMEOUT, default_deadline, ended, expect_failure, mentions, text};
 use deployment::process::{Process, Signal};
 
 const FOREVER: [&str; 2] = ["--sessions", "forever"];
@@ -40,8 +40,10 @@ fn serve(sandbox: &Sandbox, arguments: &[&str]) -> (Process, PathBuf) {
     let mut server = sandbox.spawn("nbd", &[&base[..], arguments].concat());
     server
         .wait_for("was listening", TIMEOUT, |line| {
-            line.contains(&format!("Serving {SIZE} bytes at nbd+unix:///"))
-                .then_some(())
+            let (_, uri) = line.split_once("nbd+unix:///")?;
+            assert!(uri.contains(text(&socket)), "{line}");
+            mentions(line, &[SIZE.to_string()]);
+            Some(())
         })
         .expect("the server listens");
     (server, socket)

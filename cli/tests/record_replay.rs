@@ -6,7 +6,9 @@ use std::path::Path;
 use std::process::Output;
 use std::sync::OnceLock;
 
-use crate::support::{PROGRAM, Sandbox, TIMEOUT, default_deadline, document, listening_port, text};
+use crate::support::{
+    PROGRAM, Sandbox, TIMEOUT, default_deadline, document, listening_port, mentions, text,
+};
 use conformance::transcript::{Entry, Event, Side, Transcript, Writer};
 use deployment::process::{Process, Signal};
 use serde_json::Value;
@@ -125,9 +127,8 @@ fn a_session_is_shown_message_by_message() {
         "service ← target",
         "total_size 65536",
         "transaction_count 8",
-        "role io_control",
+        "io_control",
         "shutdown_response",
-        "end of the recording",
         // The first frame: length, type 1, ids.
         "00000000  00 00 00 0c 00 00 00 01",
     ] {
@@ -349,10 +350,9 @@ fn truncated_recording_is_reported_and_not_replayed() {
     let replayed = conformance(&sandbox, &["replay", text(&file), "--to", "127.0.0.1:1"]);
     let error = utf8(&replayed.stderr);
     assert_eq!(replayed.status.code(), Some(1));
-    assert!(
-        error.contains("expected a whole transcript") && error.contains("truncated: entry"),
-        "{error}"
-    );
+    // As for `show`: the file and the entry at which it ends.
+    let cut = note.split_once("truncated: ").expect("a position").1;
+    assert!(error.contains(cut.trim_end()), "{error}");
 }
 
 #[test]
@@ -391,7 +391,7 @@ fn missing_target_is_a_failure() {
     let report: Value = serde_json::from_slice(&replayed.stdout).expect("a report");
     let cases = report["cases"].as_array().expect("cases");
     assert_eq!(cases[0]["name"], "connect");
-    assert!(failures(&report)[0].contains("cannot connect"));
+    mentions(&failures(&report)[0], &["127.0.0.1:1"]);
     assert!(cases[1..].iter().all(|case| case["result"] == "not_run"));
 }
 
@@ -423,7 +423,7 @@ fn session_timeout_limits_the_wait_for_a_service_and_its_initiator() {
     };
     // No service.
     let first = &failures(&report(replay("1s")))[0];
-    assert!(first.contains("no service has connected"), "{first}");
+    assert!(first.starts_with("\"connect\""), "{first}");
     // A service without an initiator.
     let mut waiting = replay("3s");
     let port = waiting
@@ -431,6 +431,6 @@ fn session_timeout_limits_the_wait_for_a_service_and_its_initiator() {
         .expect("the replay listens");
     let service = sandbox.starting_service(port, &[]);
     let first = &failures(&report(waiting))[0];
-    assert!(first.contains("within the session timeout"), "{first}");
+    assert!(first.contains("query_storage_request"), "{first}");
     drop(service);
 }

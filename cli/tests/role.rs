@@ -4,7 +4,9 @@
 use std::fs;
 use std::process::{Command, Output};
 
-use crate::support::{PROGRAM, lossy, script, text};
+use serde_json::Value;
+
+use crate::support::{PROGRAM, json, lossy, mentions, script, text};
 
 /// Runs checks of a role.
 fn role(name: &str, arguments: &[&str]) -> Output {
@@ -19,18 +21,31 @@ fn role(name: &str, arguments: &[&str]) -> Output {
 fn ours_passes(name: &str, at_least: usize, arguments: &[&str]) {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("role.xml");
-    let base = ["--timeout", "60", "--junit", text(&path)];
-    let output = role(name, &[&base, arguments].concat());
-    let table = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{table}");
-    assert!(
-        table.contains("PASS: ") && table.contains(" 0 failed, 0 not run"),
-        "{table}"
-    );
-    let xml = fs::read_to_string(path).expect("a document");
-    let cases = xml.matches("<testcase ").count();
+    let base = ["--timeout", "60", "--json", "--junit", text(&path)];
+    let cases = passed(&role(name, &[&base, arguments].concat()));
     assert!(cases >= at_least, "{cases} checks");
+    let xml = fs::read_to_string(path).expect("a document");
+    assert_eq!(xml.matches("<testcase ").count(), cases);
     assert!(xml.contains("failures=\"0\""), "{xml}");
+}
+
+/// Results of the checks in a JSON document, by name.
+fn results(output: &Output) -> Vec<(String, Value)> {
+    let document = json(output);
+    let cases = document["cases"].as_array().expect("cases");
+    let result = |case: &Value| {
+        let name = case["name"].as_str().expect("a name").to_owned();
+        (name, case["result"].clone())
+    };
+    cases.iter().map(result).collect()
+}
+
+/// Checks that all checks of a JSON document were run and have passed; returns their number.
+fn passed(output: &Output) -> usize {
+    let results = results(output);
+    let have_passed = results.iter().all(|(_, result)| result == "passed");
+    assert!(have_passed && output.status.success(), "{output:?}");
+    results.len()
 }
 
 /// Runs one check with a shell script as the role; returns the number of failures.
@@ -122,12 +137,23 @@ fn program_that_is_not_a_service_fails() {
     for name in ["zero-copy", "gga-offload"] {
         let output = role(
             name,
-            &["--bin", "/bin/true", "--timeout", "1", "--only", "ids"],
+            &[
+                "--bin",
+                "/bin/true",
+                "--timeout",
+                "1",
+                "--only",
+                "ids",
+                "--json",
+            ],
         );
         assert_eq!(output.status.code(), Some(1));
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert!(text.contains("2 failed"), "ids and unusual-ids: {text}");
-        assert!(text.contains("expected a service to connect"), "{text}");
+        let results = results(&output);
+        let have_failed = results.iter().all(|(_, result)| result == "failed");
+        assert!(
+            have_failed && results.len() == 2,
+            "ids and unusual-ids: {results:?}"
+        );
     }
 }
 
@@ -143,11 +169,8 @@ fn hostile(role: &str, arguments: &[&str]) -> Output {
 
 /// Checks that this many attacks on a role stay within its limits.
 fn within_limits(count: usize, role: &str, arguments: &[&str]) {
-    let output = hostile(role, arguments);
-    let table = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{table}");
-    let passed = format!("PASS: {count} passed, 0 failed, 0 not run");
-    assert!(table.contains(&passed), "{table}");
+    let output = hostile(role, &[arguments, &["--json"]].concat());
+    assert_eq!(passed(&output), count);
 }
 
 #[test]
@@ -181,18 +204,20 @@ fn peers_with_the_key_reach_exported_memory_alone() {
 
 #[test]
 fn target_that_exits_fails() {
+    const ATTACK: &str = "control-silent-half-closed";
     let directory = tempfile::tempdir().expect("a directory");
     // It serves for two seconds; the attack takes three.
     let target = format!("exec timeout -s KILL 2 {PROGRAM} target \"$@\"");
     script(directory.path(), "doca_storage_target_rdma", &target);
     let path = directory.path().to_str().expect("a path of text");
-    let output = hostile(
-        "target",
-        &["--bin", path, "--only", "control-silent-half-closed"],
-    );
-    let table = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(output.status.code(), Some(1), "{table}");
-    assert!(table.contains("the end of the target"), "{table}");
+    let output = hostile("target", &["--bin", path, "--only", ATTACK, "--json"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let document = json(&output);
+    let case = &document["cases"][0];
+    assert_eq!(case["name"], ATTACK);
+    assert_eq!(case["result"], "failed");
+    // The reason names the role that has exited, and its signal.
+    mentions(case["reason"].as_str().expect("a reason"), &["target", "9"]);
 }
 
 /// Many connections that are opened and closed between two polls of the service: each leaves a handle that must not
@@ -236,20 +261,14 @@ fn initiator_is_not_attacked_for_a_time_or_a_number_of_sessions() {
         let output = hostile("initiator", &limit);
         let text = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{text}");
-        assert!(text.contains("started for each attack"), "{text}");
+        mentions(&text, &["--duration", "--sessions", "initiator"]);
     }
 }
 
 #[test]
 fn clients_are_served_despite_many_idle_connections() {
     for role in ["target", "zero-copy"] {
-        let output = hostile(role, &["--only", "flood-silent"]);
-        let table = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success(), "{role}: {table}");
-        assert!(
-            table.contains("PASS: 1 passed, 0 failed, 0 not run"),
-            "{table}"
-        );
+        within_limits(1, role, &["--only", "flood-silent"]);
     }
 }
 
@@ -370,10 +389,8 @@ fn file_that_is_not_a_vector_is_an_error() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().to_str().expect("text");
     let none = layout(&["--vectors", path]);
-    assert!(
-        lossy(&none.stderr).contains("expected vector files"),
-        "{none:?}"
-    );
+    assert!(!none.status.success(), "{none:?}");
+    mentions(&lossy(&none.stderr), &[path, "toml"]);
     fs::write(directory.path().join("x.toml"), "name = 1").expect("written");
     let broken = layout(&["--vectors", path]);
     assert!(

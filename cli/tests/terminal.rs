@@ -6,7 +6,10 @@ use std::io::{Read as _, Write as _};
 use std::process::{Command, Stdio};
 
 use crate::support::gga::TARGETS;
-use crate::support::{PROGRAM, Sandbox, TIMEOUT, default_deadline, listening_port, text, waiting};
+use crate::support::{
+    PROGRAM, Sandbox, TIMEOUT, default_deadline, listening_port, mentions, text, waiting,
+};
+use deployment::log::LogEvent;
 use deployment::process::Process;
 
 /// Widths of terminals in columns.
@@ -253,7 +256,7 @@ fn results_fit() {
         std::os::unix::fs::symlink(PROGRAM, reference.join(name)).expect("a link");
     }
     let compared = format!("{ring} --compare cpp={}", text(&reference));
-    for (arguments, widths) in [
+    let commands = [
         ("demo --operations 64", &[80][..]),
         ("demo --layout gga --operations 64", &[100, 120]),
         (
@@ -285,7 +288,8 @@ fn results_fit() {
             "conformance hammer --load nbd --duration 1s --layout zero-copy",
             &[80],
         ),
-    ] {
+    ];
+    for (arguments, widths) in commands {
         // Names of faults contain `, `.
         let arguments: Vec<String> = arguments
             .split(' ')
@@ -350,14 +354,12 @@ fn sessions_of_roles_fit() {
         let mut screen = top.stdout.take().expect("piped");
         screen.read_to_string(&mut recording).expect("text");
         assert!(top.wait().expect("it ends").success(), "{recording}");
-        assert!(recording.contains("1 of 2 roles answer"), "{recording}");
+        // One of the two roles answers.
+        assert!(recording.contains("1 of 2"), "{recording}");
         fits(&recording, width, &["top"]);
     }
     let recording = ended(initiator);
-    assert!(
-        recording.contains("2000 I/Os, 8192000 bytes, all equal"),
-        "{recording}"
-    );
+    mentions(&recording, &["2000", "8192000"]);
     fits(&recording, WIDTH, &["initiator"]);
     for process in targets.into_iter().chain([service]) {
         fits(&ended(process), WIDTH, &["a role"]);
@@ -369,31 +371,32 @@ fn sessions_of_roles_fit() {
 fn interrupted_commands_fit() {
     const WIDTH: usize = 80;
     let sandbox = Sandbox::new();
-    let start = |role: &'static str, arguments: &str, ready: &str| {
+    let start = |role: &'static str, arguments: &str, ready: &dyn Fn(&str) -> bool| {
         let arguments: Vec<&str> = arguments.split(' ').collect();
         let command = on_terminal(&sandbox.command(&arguments), WIDTH);
         let mut process =
             Process::spawn_interactive(role, command).expect("script (of util-linux) is installed");
         let port = process
             .wait_for("was ready", TIMEOUT, |line| {
-                line.contains(ready).then(|| listening_port(line))
+                ready(line).then(|| listening_port(line))
             })
             .unwrap_or_else(|failure| {
                 panic!("{arguments:?}: {failure}: {}", process.lines().join("\n"))
             });
         (process, port.unwrap_or(0))
     };
+    let listens = |line: &str| listening_port(line).is_some();
     let (target, port) = start(
         "target",
         "target -d 3b:00.0 --cpu 0 --listen-port 0 --sessions forever",
-        "listening on port",
+        &listens,
     );
     let (service, _) = start(
         "service",
         &format!(
             "zero-copy -d 03:00.0 -r 3b:00.0 --cpu 0 --sessions forever --storage-server 127.0.0.1:{port} --control-timeout 60"
         ),
-        "waiting for the initiator",
+        &|line| LogEvent::parse(line) == Some(LogEvent::WaitingForInitiator),
     );
     for (name, arguments) in [
         ("nbd", "nbd -d 3b:00.0 --cpu 0 --control-timeout 60"),
@@ -404,7 +407,7 @@ fn interrupted_commands_fit() {
     ] {
         let socket = sandbox.path(name);
         let arguments = format!("{arguments} --socket {}", text(&socket));
-        let (server, _) = start(name, &arguments, "Serving");
+        let (server, _) = start(name, &arguments, &|line| line.contains(text(&socket)));
         let (code, recording) = interrupted(server);
         assert_eq!(code, Some(0), "{recording}");
         fits(&recording, WIDTH, &[name]);
@@ -413,7 +416,7 @@ fn interrupted_commands_fit() {
         "initiator",
         "initiator -d 3b:00.0 --cpu 0 --execution-strategy read_write_data_validity_test --run-limit-operation-count 2000000000 \
          --progress always --control-timeout 60 --io-timeout 60",
-        "start_storage_request",
+        &|line| line.contains("start_storage_request"),
     );
     // Its statistics are tested by sessions.rs; here they may be missing if the machine is very slow.
     std::thread::sleep(std::time::Duration::from_millis(500));
@@ -427,7 +430,7 @@ fn interrupted_commands_fit() {
             "conformance record --listen 0 --to 127.0.0.1:{port} --output {}",
             text(&transcript)
         ),
-        "listening on port",
+        &listens,
     );
     let content = sandbox.file("content", &[0; 65536]);
     let (faulty, _) = start(
@@ -436,7 +439,7 @@ fn interrupted_commands_fit() {
             "conformance faulty-target --content {} --fault ignore-writes",
             text(&content)
         ),
-        "listening on port",
+        &listens,
     );
     // A signal ends it without a word.
     fits(&faulty.lines().join("\n"), WIDTH, &["faulty-target"]);
@@ -468,9 +471,16 @@ fn interrupted(mut recorded: Process) -> (Option<i32>, String) {
 
 /// Metrics endpoint in a role's output.
 fn said_endpoint(role: &Process) -> String {
-    let text = role.lines().join("\n");
-    let (_, rest) = text.split_once("metrics at http://").expect("said");
-    rest.split('/').next().expect("an address").to_owned()
+    let lines = role.lines();
+    let mut urls = lines
+        .iter()
+        .filter_map(|line| match LogEvent::parse(line)? {
+            LogEvent::ServingMetrics { url } => Some(url),
+            _ => None,
+        });
+    let url = urls.next().and_then(|url| url.strip_prefix("http://"));
+    let address = url.and_then(|url| url.split('/').next());
+    address.expect("it serves metrics").to_owned()
 }
 
 /// Waits for the role to succeed; returns its output.

@@ -3,11 +3,12 @@
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 
+use deployment::log::LogEvent;
 use deployment::process::Process;
 
 use crate::support::gga::{Set, interrupted, wait_for_io};
 use crate::support::{
-    Certificates, Sandbox, document, ended, expect_failure, wait_for_log, waiting,
+    Certificates, Sandbox, document, ended, expect_failure, wait_for_log, wait_for_value, waiting,
 };
 
 struct Deployment<'a> {
@@ -166,16 +167,16 @@ fn lost_target_rejoins_over_tls_with_a_certificate_of_the_same_authority() {
     );
     let content = set.content(0);
     let service = set.service(&[]);
-    let mut writer = set.writer(&content);
+    let writer = set.writer(&content);
     set.kill(1);
-    wait_for_log(&service, "detached storage target data_2", 1);
+    wait_for_log(&service, LogEvent::TargetDetached("data_2"), 1);
     set.start_with(1, &bad);
-    wait_for_log(&service, "invalid peer certificate", 3);
-    wait_for_io(&mut writer);
-    assert!(!service.stderr().contains("data_2 is up to date"));
+    wait_for_value(&service, "UnknownIssuer", 3);
+    wait_for_io(&writer);
+    assert!(!service.has_logged(LogEvent::TargetUpToDate("data_2")));
     set.kill(1);
     set.start_with(1, &good);
-    wait_for_log(&service, "storage target data_2 is up to date", 1);
+    wait_for_log(&service, LogEvent::TargetUpToDate("data_2"), 1);
     interrupted(writer);
     document(service);
     // All blocks are intact, with any two of the targets.

@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 use std::path::Path;
 
-use crate::support::{Sandbox, TIMEOUT, content, default_deadline, expect_failure, text};
+use crate::support::{Sandbox, TIMEOUT, content, default_deadline, expect_failure, mentions, text};
 use blkio::{Blkio, Blkioq, Completion, MemoryRegion, ReqFlags};
 use deployment::process::{Process, Signal};
 
@@ -163,8 +163,9 @@ fn back_end(sandbox: &Sandbox, flags: &[&str]) -> Process {
     let mut process = sandbox.spawn("back end", &[&base[..], flags].concat());
     process
         .wait_for("was listening", TIMEOUT, |line| {
-            line.contains("Serving 4194304 bytes with 2 virtqueues")
-                .then_some(())
+            // The line names the socket, the size and the number of virtqueues.
+            line.contains(text(&socket))
+                .then(|| mentions(line, &["4194304", "2"]))
         })
         .expect("it listens");
     process

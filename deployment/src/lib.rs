@@ -4,6 +4,7 @@
 //! * [`sandbox`]: a private runtime directory with files, a Comch channel name and TCP ports; the command line of each role in it,
 //!   readiness of targets and services, and leftovers of processes
 //! * [`process`]: one child process: output and log, signals, waiting, CPU time, exit
+//! * [`log`]: events in the logs of the roles
 //! * [`network`]: simulated machines (network namespaces), for deployments over several of them
 //! * [`port`]: TCP ports that no other sandbox of the machine uses
 //!
@@ -13,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 pub mod implementation;
+pub mod log;
 pub mod network;
 pub mod port;
 pub mod process;

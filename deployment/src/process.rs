@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use rustix::process::{Pid, WaitId, WaitIdOptions, kill_process, waitid};
 
+use crate::log::LogEvent;
 use crate::port::wait_for_listener_in;
 
 pub use rustix::process::Signal;
@@ -321,6 +322,44 @@ impl Process {
         parse: impl Fn(&str) -> Option<T>,
     ) -> Option<T> {
         self.lines.find(from, timeout, parse).ok()
+    }
+
+    /// Number of captured lines that report an event for which `is_counted` returns `true`.
+    pub fn count_events(&self, is_counted: impl Fn(LogEvent<'_>) -> bool) -> usize {
+        let lines = self.lines.all();
+        let events = lines.iter().filter_map(|line| LogEvent::parse(line));
+        events.filter(|event| is_counted(*event)).count()
+    }
+
+    pub fn has_logged(&self, event: LogEvent<'_>) -> bool {
+        self.count_events(|logged| logged == event) != 0
+    }
+
+    /// Waits until this number of captured lines report the event.
+    ///
+    /// # Errors
+    ///
+    /// The output has ended, or `deadline` has passed. The process is not terminated.
+    pub fn wait_for_event(
+        &self,
+        event: LogEvent<'_>,
+        times: usize,
+        deadline: Instant,
+    ) -> Result<(), Failure> {
+        loop {
+            let has_ended = self.readers.iter().all(JoinHandle::is_finished);
+            if self.count_events(|logged| logged == event) >= times {
+                return Ok(());
+            }
+            if has_ended || Instant::now() >= deadline {
+                return Err(Failure {
+                    role: self.role,
+                    what: format!("has not logged {event:?} {times} times"),
+                    stderr: self.stderr(),
+                });
+            }
+            std::thread::sleep(TICK);
+        }
     }
 
     /// Waits until `find` returns a value for the last lines of standard error. `what` describes it in the error.
@@ -661,9 +700,9 @@ mod tests {
 
     #[test]
     fn output_and_lines_are_captured() {
-        let mut process = shell("echo ready on 17 >&2; echo result");
+        let mut process = shell("echo port=17 >&2; echo result");
         let port = process.wait_for("said its port", Duration::from_secs(10), |line| {
-            line.strip_prefix("ready on ").map(str::to_owned)
+            line.strip_prefix("port=").map(str::to_owned)
         });
         assert_eq!(port.expect("the line"), "17");
         assert_eq!(
@@ -694,23 +733,35 @@ mod tests {
     }
 
     #[test]
+    fn events_are_counted_and_waited_for() {
+        let process = shell("for n in 1 2 2; do echo session $n has completed >&2; done");
+        let second = LogEvent::SessionCompleted(2);
+        process
+            .wait_for_event(second, 2, default_deadline())
+            .expect("two lines");
+        assert!(process.has_logged(LogEvent::SessionCompleted(1)));
+        assert_eq!(process.count_events(|event| event == second), 2);
+        assert!(!process.has_logged(LogEvent::SessionFailed(1)));
+        // The output has ended, so it does not wait until the deadline.
+        let missing = process.wait_for_event(second, 3, default_deadline());
+        assert_eq!(missing.expect_err("two lines only").role, "target");
+    }
+
+    #[test]
     fn failure_contains_the_output_of_the_role() {
-        let failure = shell("echo the reason >&2; exit 3")
+        let status = |code: i32| ExitStatus::from_raw(code << 8).to_string();
+        let failure = shell("echo reason >&2; exit 3")
             .finish(default_deadline(), || false)
             .expect_err("fails");
-        let text = failure.to_string();
-        assert!(
-            text.contains("target: failed") && text.contains("the reason"),
-            "{text}"
-        );
+        assert_eq!(failure.role, "target");
+        assert!(failure.what.contains(&status(3)), "{failure}");
+        assert_eq!(failure.stderr.trim(), "reason");
         let mut process = shell("exit 0");
         let failure = process
-            .wait_for("was ready", Duration::from_secs(10), |_| None::<()>)
+            .wait_for("event", Duration::from_secs(10), |_| None::<()>)
             .expect_err("ends");
-        assert!(
-            failure.to_string().contains("before it was ready"),
-            "{failure}"
-        );
+        let what = [&*status(0), "event"];
+        assert!(what.iter().all(|it| failure.what.contains(it)), "{failure}");
     }
 
     #[test]

@@ -275,10 +275,8 @@ mod tests {
             "{report}"
         );
         report.add(row(3));
-        assert!(
-            !report.passed() && report.to_string().contains("the roles disagree"),
-            "{report}"
-        );
+        let failures = report.sessions.iter().map(|row| row.failure.is_some());
+        assert!(!report.passed() && failures.eq([false, true]), "{report}");
         assert!(report.to_json().contains("\"verdict\":\"FAIL\""));
     }
 
@@ -287,6 +285,6 @@ mod tests {
         let mut report = Report::default();
         report.add(row(u64::MAX));
         report.add_leftovers(vec!["run/a-socket".into()]);
-        assert!(!report.passed() && report.to_string().contains("left behind: run/a-socket"));
+        assert!(!report.passed() && report.to_string().contains("run/a-socket"));
     }
 }

@@ -268,30 +268,46 @@ const ANSWER_BYTES: usize = 4 << 20;
 /// Maximum number of headers of a response.
 const HEADERS: usize = 64;
 
+/// Error of fetching metrics.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ScrapeError {
+    #[error("no answer within {0:?}")]
+    Late(Duration),
+    #[error("connection refused: no role serves metrics there")]
+    Refused,
+    #[error(transparent)]
+    Io(std::io::Error),
+    #[error("expected at most {ANSWER_BYTES} bytes of metrics")]
+    TooLong,
+    /// The status of the response; 0 if it has none.
+    #[error("expected status 200, got {0}")]
+    Status(u16),
+    #[error("the answer is incomplete")]
+    Incomplete,
+    #[error("expected HTTP, got something else: {0}")]
+    NotHttp(httparse::Error),
+}
+
 /// Fetches the metrics page at an address.
 ///
 /// # Errors
 ///
 /// Nothing listens there, or the response is invalid or late.
-pub(super) fn metrics(address: SocketAddr, within: Duration) -> Result<String, String> {
+pub(super) fn metrics(address: SocketAddr, within: Duration) -> Result<String, ScrapeError> {
     let deadline = Instant::now() + within;
     let left = || {
         let left = deadline.saturating_duration_since(Instant::now());
         // A timeout of zero would mean none.
         if left.is_zero() {
-            Err(format!("no answer within {within:?}"))
+            Err(ScrapeError::Late(within))
         } else {
             Ok(left)
         }
     };
     let failed = |error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
-            format!("no answer within {within:?}")
-        }
-        std::io::ErrorKind::ConnectionRefused => {
-            "connection refused: no role serves metrics there".to_owned()
-        }
-        _ => error.to_string(),
+        std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => ScrapeError::Late(within),
+        std::io::ErrorKind::ConnectionRefused => ScrapeError::Refused,
+        _ => ScrapeError::Io(error),
     };
     let mut stream = TcpStream::connect_timeout(&address, left()?).map_err(failed)?;
     stream.set_write_timeout(Some(left()?)).map_err(failed)?;
@@ -306,22 +322,22 @@ pub(super) fn metrics(address: SocketAddr, within: Duration) -> Result<String, S
             length => answer.extend_from_slice(&bytes[..length]),
         }
         if answer.len() > ANSWER_BYTES {
-            return Err(format!("expected at most {ANSWER_BYTES} bytes of metrics"));
+            return Err(ScrapeError::TooLong);
         }
     }
     body(&answer)
 }
 
-fn body(answer: &[u8]) -> Result<String, String> {
+fn body(answer: &[u8]) -> Result<String, ScrapeError> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS];
     let mut parsed = httparse::Response::new(&mut headers);
     match parsed.parse(answer) {
         Ok(httparse::Status::Complete(header)) => match parsed.code {
             Some(200) => Ok(String::from_utf8_lossy(&answer[header..]).into_owned()),
-            code => Err(format!("expected status 200, got {}", code.unwrap_or(0))),
+            code => Err(ScrapeError::Status(code.unwrap_or(0))),
         },
-        Ok(httparse::Status::Partial) => Err("the answer is incomplete".to_owned()),
-        Err(error) => Err(format!("expected HTTP, got something else: {error}")),
+        Ok(httparse::Status::Partial) => Err(ScrapeError::Incomplete),
+        Err(error) => Err(ScrapeError::NotHttp(error)),
     }
 }
 
@@ -383,7 +399,7 @@ mod scrape_tests {
 
     use super::*;
 
-    fn serving(answer: &'static [u8]) -> Result<String, String> {
+    fn serving(answer: &'static [u8]) -> Result<String, ScrapeError> {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let server = thread::spawn(move || {
@@ -401,21 +417,26 @@ mod scrape_tests {
     #[test]
     fn body_is_returned_on_success_only() {
         let page = serving(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\na 1");
-        assert_eq!(page.as_deref(), Ok("a 1"));
-        let missing = serving(b"HTTP/1.1 404 Not Found\r\n\r\n").expect_err("404");
-        assert!(missing.contains("got 404"), "{missing}");
-        assert!(serving(b"SSH-2.0-x\r\n").is_err());
-        assert!(serving(b"").is_err());
+        assert_eq!(page.expect("a page"), "a 1");
+        let missing = serving(b"HTTP/1.1 404 Not Found\r\n\r\n");
+        assert!(matches!(missing, Err(ScrapeError::Status(404))));
+        let other = serving(b"SSH-2.0-x\r\n");
+        assert!(matches!(other, Err(ScrapeError::NotHttp(_))), "{other:?}");
+        assert!(matches!(serving(b""), Err(ScrapeError::Incomplete)));
     }
 
     #[test]
     fn unresponsive_peer_times_out() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
-        let error = metrics(address, Duration::from_millis(50)).expect_err("silence");
-        assert!(error.contains("no answer within 50ms"), "{error}");
+        let limit = Duration::from_millis(50);
+        let error = metrics(address, limit).expect_err("silence");
+        assert!(
+            matches!(error, ScrapeError::Late(within) if within == limit),
+            "{error}"
+        );
         drop(listener);
         let error = metrics(address, Duration::from_secs(60)).expect_err("refused");
-        assert!(error.contains("connection refused"), "{error}");
+        assert!(matches!(error, ScrapeError::Refused), "{error}");
     }
 }

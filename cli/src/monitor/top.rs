@@ -420,7 +420,7 @@ mod tests {
             },
             Observed {
                 endpoint: "9102".to_owned(),
-                role: Err("connection refused".to_owned()),
+                role: Err("out-of-reach".to_owned()),
             },
         ]
     }
@@ -458,7 +458,7 @@ mod tests {
                 "gga-offload",
                 "1500",
                 "degraded, without",
-                "connection refused",
+                "out-of-reach",
             ] {
                 assert!(screen.contains(part), "{part} at {width}:\n{screen}");
             }

@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
+use deployment::log::{LogEvent, events};
 use deployment::process::{Process, Signal};
 use serde_json::Value;
 
@@ -117,14 +118,14 @@ impl Sandbox {
 
     /// Starts a validated run over `content` that would take hours, and waits until it does I/Os.
     pub fn busy_gga_initiator(&self, content: &str, workers: usize, arguments: &[&str]) -> Process {
-        let mut initiator = self.gga_initiator(
+        let initiator = self.gga_initiator(
             "read_write_data_validity_test",
             &self.path(content),
             ENDLESS,
             workers,
             &[&["--progress", "always"], arguments].concat(),
         );
-        wait_for_progress(&mut initiator);
+        wait_for_progress(&initiator);
         initiator
     }
 }
@@ -291,8 +292,8 @@ impl Set {
 
     /// An initiator that writes these contents repeatedly, and has written all of them once.
     pub fn writer(&self, content: &Path) -> Process {
-        let mut writer = self.initiator("read_write_data_validity_test", content, ENDLESS);
-        wait_for_io(&mut writer);
+        let writer = self.initiator("read_write_data_validity_test", content, ENDLESS);
+        wait_for_io(&writer);
         writer
     }
 
@@ -301,7 +302,7 @@ impl Set {
         self.write(content);
         let service = self.service(&["--scrub", "once"]);
         let reader = self.reader(content);
-        wait_for_log(&service, "scrub completed", 1);
+        wait_for_log(&service, LogEvent::ScrubCompleted, 1);
         interrupted(reader);
         document(service);
     }
@@ -337,23 +338,25 @@ impl Set {
 
     /// An initiator that reads and compares endlessly.
     pub fn reader(&self, content: &Path) -> Process {
-        let mut reader = self.initiator("read_only_data_validity_test", content, ENDLESS);
-        wait_for_io(&mut reader);
+        let reader = self.initiator("read_only_data_validity_test", content, ENDLESS);
+        wait_for_io(&reader);
         reader
     }
 
     /// Kills and restarts each of the three targets in turn while `reader` is running.
-    pub fn reads_with_any_two(&mut self, service: &Process, mut reader: Process) {
+    pub fn reads_with_any_two(&mut self, service: &Process, reader: Process) {
         for (number, name) in TARGETS.iter().enumerate() {
-            let whole = format!("storage target {name} is up to date");
-            let lost = format!("detached storage target {name}");
-            let count = |what: &str| service.stderr().matches(what).count();
-            let (before, losses) = (count(&whole), count(&lost));
+            let (whole, lost) = (
+                LogEvent::TargetUpToDate(name),
+                LogEvent::TargetDetached(name),
+            );
+            let count = |event| service.count_events(|logged| logged == event);
+            let (before, losses) = (count(whole), count(lost));
             self.kill(number);
-            wait_for_log(service, &lost, losses + 1);
-            wait_for_io(&mut reader);
+            wait_for_log(service, lost, losses + 1);
+            wait_for_io(&reader);
             self.start(number);
-            wait_for_log(service, &whole, before + 1);
+            wait_for_log(service, whole, before + 1);
         }
         interrupted(reader);
     }
@@ -408,12 +411,17 @@ fn flags_of_target(sandbox: &Sandbox, half: usize, number: usize) -> Vec<&'stati
 /// Interrupts a run that has had no error.
 pub fn interrupted(initiator: Process) {
     initiator.signal(Signal::INT);
-    let said = expect_failure(initiator);
-    assert!(said.contains("interrupted by the user"), "{said}");
+    was_interrupted(&expect_failure(initiator));
+}
+
+/// Checks that a run has reported, on this standard error, that the user has interrupted it.
+pub fn was_interrupted(stderr: &str) {
+    let was_interrupted = events(stderr).any(|event| event == LogEvent::Interrupted);
+    assert!(was_interrupted, "{stderr}");
 }
 
 /// Waits until a run has I/Os in flight: until its progress was shown twice.
-pub fn wait_for_io(initiator: &mut Process) {
+pub fn wait_for_io(initiator: &Process) {
     for _ in 0..2 {
         wait_for_progress(initiator);
     }

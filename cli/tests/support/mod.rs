@@ -9,8 +9,10 @@ use std::process::{Command, Output};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use deployment::log::{LogEvent, error_name};
 use deployment::port::Port;
 use deployment::process::{Process, Signal};
+use doca::ErrorCode;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -165,8 +167,8 @@ impl Sandbox {
             "always",
         ];
         let arguments = [&endless[..], arguments].concat();
-        let mut initiator = self.initiator("read_write_data_validity_test", &arguments);
-        wait_for_progress(&mut initiator);
+        let initiator = self.initiator("read_write_data_validity_test", &arguments);
+        wait_for_progress(&initiator);
         initiator
     }
 
@@ -209,12 +211,8 @@ pub fn start_target(
 }
 
 /// Waits until the service is ready for an initiator, and returns it.
-pub fn waiting(mut service: Process) -> Process {
-    service
-        .wait_for("was waiting for the initiator", TIMEOUT, |line| {
-            line.contains("waiting for the initiator").then_some(())
-        })
-        .expect("the service waits");
+pub fn waiting(service: Process) -> Process {
+    wait_for_log(&service, LogEvent::WaitingForInitiator, 1);
     service
 }
 
@@ -229,11 +227,10 @@ pub fn long_timeouts(arguments: &[&str]) -> &'static [&'static str] {
 
 /// Port in the line that a target prints when it listens.
 pub fn listening_port(line: &str) -> Option<u16> {
-    line.rsplit_once("listening on port ")?
-        .1
-        .trim()
-        .parse()
-        .ok()
+    match LogEvent::parse(line)? {
+        LogEvent::Listening { port } => Some(port),
+        _ => None,
+    }
 }
 
 pub fn default_deadline() -> Instant {
@@ -262,6 +259,13 @@ pub fn ended(mut process: Process, code: i32) -> String {
     stderr
 }
 
+/// Waits for the role to exit with 1 and an error of this code; returns its standard error.
+pub fn expect_error(process: Process, code: ErrorCode) -> String {
+    let stderr = ended(process, 1);
+    assert_eq!(error_name(&stderr), Some(&*code.name()), "{stderr}");
+    stderr
+}
+
 /// Kills a process, which may be stopped.
 pub fn killed(mut process: Process) {
     process.signal(Signal::KILL);
@@ -269,21 +273,24 @@ pub fn killed(mut process: Process) {
 }
 
 /// Waits for a progress line of a run, which shows that it does I/Os.
-pub fn wait_for_progress(initiator: &mut Process) {
-    initiator
-        .wait_for("shown progress", TIMEOUT, |line| {
-            line.contains("per second").then_some(())
-        })
-        .expect("the run does I/Os");
+pub fn wait_for_progress(initiator: &Process) {
+    wait_for_log(initiator, LogEvent::Progress, 1);
 }
 
-/// Waits until the role has printed this text on standard error this many times.
-pub fn wait_for_log(process: &Process, what: &str, times: usize) {
+/// Waits until the role has logged this event this many times.
+pub fn wait_for_log(process: &Process, event: LogEvent<'_>, times: usize) {
+    process
+        .wait_for_event(event, times, default_deadline())
+        .unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+/// Waits until the role has printed this value, such as the name of a flag or of a message, this many times.
+pub fn wait_for_value(process: &Process, value: &str, times: usize) {
     let deadline = default_deadline();
-    while process.stderr().matches(what).count() < times {
+    while process.stderr().matches(value).count() < times {
         assert!(
             Instant::now() < deadline,
-            "{what:?} was not said {times} times: {}",
+            "{value} was not printed {times} times: {}",
             process.stderr()
         );
         std::thread::sleep(Duration::from_millis(2));
@@ -309,6 +316,17 @@ pub fn script(directory: &Path, name: &str, script: &str) -> PathBuf {
     fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("a script");
     fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("a program");
     path
+}
+
+/// Checks that a text has these words or numbers.
+pub fn mentions(text: &str, values: &[impl AsRef<str>]) {
+    let words: Vec<&str> = text
+        .split(|letter: char| !letter.is_alphanumeric() && !"-_.:/".contains(letter))
+        .map(|word| word.trim_matches([':', '.']))
+        .collect();
+    for value in values.iter().map(AsRef::as_ref) {
+        assert!(words.contains(&value), "{value} is not in: {text}");
+    }
 }
 
 /// Text that a program has printed.
