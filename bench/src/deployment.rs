@@ -2,6 +2,7 @@
 
 mod session;
 
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -379,29 +380,51 @@ const COMPARED_ROLES: [Role; 4] = [
 /// Prefixes of the file names of the DOCA library that every program loads: softdoca's only one, and NVIDIA's core library.
 const LIBRARIES: [&str; 2] = ["libsoftdoca.so", "libdoca_common.so"];
 
-/// Reason why the roles of two implementations are not comparable; `None` if each pair loads the same shared library.
+/// Two implementations of a role that do not load the same shared DOCA library, so that they are not comparable.
+#[derive(Debug, PartialEq, Eq)]
+pub struct NoTwins {
+    pub role: Role,
+    /// Library of our role; `None` if DOCA is linked into it.
+    pub ours: Option<PathBuf>,
+    /// Library of the C++ role; `None` if DOCA is linked into it.
+    pub theirs: Option<PathBuf>,
+}
+
+impl fmt::Display for NoTwins {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |library: &Option<PathBuf>| {
+            library.as_ref().map_or_else(
+                || "a DOCA that is linked into it".to_owned(),
+                |path| path.display().to_string(),
+            )
+        };
+        write!(
+            f,
+            "each of our roles in place of its C++ twin: expected both to run on the same shared DOCA library, but our {} has {}, and \
+             the C++ one {}; build ours with RUSTFLAGS=\"--cfg doca_sdk\" and name them with --impl, and the library with --library-path",
+            self.role,
+            text(&self.ours),
+            text(&self.theirs)
+        )
+    }
+}
+
+/// The first role whose implementations are not comparable; `None` if each pair loads the same shared library.
 ///
 /// # Errors
 ///
 /// There is no such program, or it cannot be started.
-pub fn no_twins(ours: &Implementation, theirs: &Implementation) -> Result<Option<String>, Error> {
+pub fn no_twins(ours: &Implementation, theirs: &Implementation) -> Result<Option<NoTwins>, Error> {
     for role in COMPARED_ROLES {
         let (own, their) = (library(ours, role)?, library(theirs, role)?);
         if own.is_some() && own == their {
             continue;
         }
-        let text = |library: Option<PathBuf>| {
-            library.map_or_else(
-                || "a DOCA that is linked into it".to_owned(),
-                |path| path.display().to_string(),
-            )
-        };
-        return Ok(Some(format!(
-            "each of our roles in place of its C++ twin: expected both to run on the same shared DOCA library, but our {role} has {}, and \
-             the C++ one {}; build ours with RUSTFLAGS=\"--cfg doca_sdk\" and name them with --impl, and the library with --library-path",
-            text(own),
-            text(their)
-        )));
+        return Ok(Some(NoTwins {
+            role,
+            ours: own,
+            theirs: their,
+        }));
     }
     Ok(None)
 }
@@ -448,8 +471,12 @@ mod tests {
         let figures = parse(json, Point::ZERO_COPY_READ).expect("figures");
         assert_eq!(figures.latency.map(|l| l.p50_ns), Some(3500.0));
         assert_eq!(figures.histogram, [(2.0, 2.4, 9)]);
-        let error = parse("| Operation count: 1", Point::ZERO_COPY_READ).expect_err("no duration");
-        assert!(error.to_string().contains("duration"), "{error}");
+        let incomplete = "| Operation count: 1";
+        let error = parse(incomplete, Point::ZERO_COPY_READ).expect_err("no duration");
+        assert!(
+            matches!(&error, Error::Output { expected, got, .. } if expected.contains("duration") && got == incomplete),
+            "{error}"
+        );
     }
 
     #[test]
@@ -471,7 +498,11 @@ mod tests {
             std::os::unix::fs::symlink("/bin/true", path).expect("a link");
         }
         let ours = Implementation::in_directory("rust", directory.path()).expect("programs");
-        let reason = no_twins(&ours, &ours).expect("started").expect("a reason");
-        assert!(reason.contains("linked into it"), "{reason}");
+        let expected = NoTwins {
+            role: COMPARED_ROLES[0],
+            ours: None,
+            theirs: None,
+        };
+        assert_eq!(no_twins(&ours, &ours).expect("started"), Some(expected));
     }
 }

@@ -325,8 +325,8 @@ fn computes_in_the_field_of_doca(library: &IsaL) -> Result<(), Failed> {
         .code(&[&a, &b], &mut [&mut sum, &mut weighted]);
     // 2 * 0x83 is reduced by the polynomial 0x11d; 4 * 5 is not.
     for (what, came, expected) in [
-        ("the sum", sum, 0x83 ^ 5),
-        ("the weighted sum", weighted, (0x106 ^ 0x11d) as u8 ^ 20),
+        ("sum", sum, 0x83 ^ 5),
+        ("weighted_sum", weighted, (0x106 ^ 0x11d) as u8 ^ 20),
     ] {
         if came != [expected; 96] {
             return Err(format!("{what}: expected {expected:#x}, got {:#x}", came[0]).into());

@@ -251,7 +251,7 @@ impl Options {
             None => None,
         };
         let exchanged = no_twins.is_none();
-        left_out.extend(no_twins);
+        left_out.extend(no_twins.map(|reason| reason.to_string()));
         let mixes = plan::mixes(&ours, cpp.as_ref(), exchanged);
         if mixes.values().any(|mix| !mix.writes_gga) {
             left_out.push(

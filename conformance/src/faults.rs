@@ -11,23 +11,18 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use ::deployment::implementation::Implementation;
+use ::deployment::log::{self, LogEvent};
 use ::deployment::process::Signal;
 use serde::Serialize;
 use wire::control::MessageType;
 
+use self::deployment::{Deployment, Ended, Running};
 use crate::matrix::Layout;
 use crate::report;
 use crate::report::Outcome;
-use deployment::{Deployment, Ended, Running};
 
 /// Attempts to bring a session to the phase of the fault.
 const ATTEMPTS: u32 = 3;
-/// Log text of an initiator for a block with unexpected contents.
-const MISMATCH: &str = "not as expected: block";
-/// Log texts of an initiator and of a service for an unexpected result.
-const UNASKED: [&str; 2] = ["fits no request", "a result without a request"];
-/// Problem text if a session after the fault did not read acknowledged data.
-const NO_SESSION: &str = "the next session";
 
 /// Result of a case.
 #[derive(Debug, Clone, Serialize)]
@@ -113,6 +108,8 @@ struct Played {
     problems: Vec<String>,
     noticed: Option<Duration>,
     ended: Vec<Ended>,
+    /// Number of sessions after the fault that did not read the written data.
+    failed_sessions: usize,
 }
 
 impl Played {
@@ -123,6 +120,7 @@ impl Played {
                 if let Err(why) = played.play(&mut deployment) {
                     played.problems.push(why);
                 }
+                played.failed_sessions = deployment.failed_sessions;
                 // The remaining roles are not needed any more.
                 let rest = std::mem::take(&mut deployment.running);
                 let ended = deployment.ended.drain(..);
@@ -168,18 +166,20 @@ impl Played {
     }
 
     fn lost_or_wrong(&self) -> usize {
-        let count = |text: &str| -> usize {
-            let said = |ended: &Ended| ended.exit.stderr.matches(text).count();
-            self.ended.iter().map(said).sum()
+        let events = || {
+            self.ended
+                .iter()
+                .flat_map(|ended| log::events(&ended.exit.stderr))
         };
-        let unasked: usize = UNASKED.into_iter().map(count).sum();
-        let missed = self
-            .problems
-            .iter()
-            .filter(|problem| problem.contains(NO_SESSION))
-            .count();
+        let mismatches = events().filter(|event| *event == LogEvent::DataMismatch);
+        let is_unasked = |event: &LogEvent<'_>| {
+            matches!(
+                event,
+                LogEvent::UnexpectedAnswer | LogEvent::UnexpectedResult { .. }
+            )
+        };
         // A session that failed because of a mismatch is included in both counts.
-        count(MISMATCH).max(missed) + unasked
+        mismatches.count().max(self.failed_sessions) + events().filter(is_unasked).count()
     }
 }
 

@@ -49,8 +49,20 @@ pub enum FileError {
     #[error(transparent)]
     Toml(#[from] Box<toml::de::Error>),
     /// The bytes do not match the description of the field.
-    #[error("field {field}: {what}")]
-    Field { field: String, what: String },
+    #[error("field {field}: {problem}")]
+    Field { field: String, problem: Problem },
+}
+
+/// Contradiction between the description of a field and its bytes.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    #[error("expected offset {expected}, found {found}")]
+    Offset { expected: usize, found: usize },
+    #[error("expected bytes in hexadecimal, e.g. \"00 1f\", found {0:?}")]
+    Hexadecimal(String),
+    /// In bytes.
+    #[error("expected {expected} bytes, found {found}")]
+    Width { expected: usize, found: usize },
 }
 
 impl Vector {
@@ -89,24 +101,24 @@ pub fn parse(text: &str) -> Result<Vector, FileError> {
     let file: VectorFile = toml::from_str(text).map_err(Box::new)?;
     let mut end = 0;
     let fields = file.fields.into_iter().map(|field| {
-        let wrong = |what: String| FileError::Field {
+        let wrong = |problem| FileError::Field {
             field: field.name.clone(),
-            what,
+            problem,
         };
         if field.offset != end {
-            let came = field.offset;
-            return Err(wrong(format!("expected offset {end}, found {came}")));
+            return Err(wrong(Problem::Offset {
+                expected: end,
+                found: field.offset,
+            }));
         }
-        let unit = from_hex(&field.bytes).ok_or_else(|| {
-            wrong(format!(
-                "expected bytes in hexadecimal, e.g. \"00 1f\", found {:?}",
-                field.bytes
-            ))
-        })?;
+        let unit = from_hex(&field.bytes)
+            .ok_or_else(|| wrong(Problem::Hexadecimal(field.bytes.clone())))?;
         let bytes = unit.repeat(field.repeat);
         if bytes.len() != field.width {
-            let (came, width) = (bytes.len(), field.width);
-            return Err(wrong(format!("expected {width} bytes, found {came}")));
+            return Err(wrong(Problem::Width {
+                expected: field.width,
+                found: bytes.len(),
+            }));
         }
         end += bytes.len();
         Ok(Field {
@@ -678,19 +690,40 @@ mod tests {
 
     #[test]
     fn gaps_widths_and_invalid_hexadecimal_are_reported() {
-        for (from, to, part) in [
+        let hexadecimal = |found: &str| Problem::Hexadecimal(found.to_owned());
+        for (from, to, name, expected) in [
             (
                 "offset = 2",
                 "offset = 3",
-                "field y: expected offset 2, found 3",
+                "y",
+                Problem::Offset {
+                    expected: 2,
+                    found: 3,
+                },
             ),
-            ("width = 4", "width = 5", "expected 5 bytes, found 4"),
-            ("01 fF", "01 fG", "found \"01 fG\""),
-            ("01 fF", "1 ff", "in hexadecimal"),
-            ("meaning = \"d\"", "mean = \"d\"", "mean"),
+            (
+                "width = 4",
+                "width = 5",
+                "y",
+                Problem::Width {
+                    expected: 5,
+                    found: 4,
+                },
+            ),
+            ("01 fF", "01 fG", "x", hexadecimal("01 fG")),
+            ("01 fF", "1 ff", "x", hexadecimal("1 ff")),
         ] {
-            let error = parse(&FILE.replace(from, to)).expect_err(to).to_string();
-            assert!(error.contains(part), "{to}: {error}");
+            match parse(&FILE.replace(from, to)).expect_err(to) {
+                FileError::Field { field, problem } => {
+                    assert_eq!((&*field, problem), (name, expected), "{to}");
+                }
+                other @ FileError::Toml(_) => panic!("{to}: {other}"),
+            }
+        }
+        let unknown = FILE.replace("meaning = \"d\"", "mean = \"d\"");
+        match parse(&unknown).expect_err("no such key") {
+            FileError::Toml(error) => assert!(error.message().contains("`mean`"), "{error}"),
+            other @ FileError::Field { .. } => panic!("{other}"),
         }
     }
 

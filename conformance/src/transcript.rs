@@ -16,7 +16,9 @@ use serde::{Serialize, Serializer};
 use wire::control::{IdentityQuery, Message, Payload, RdmaConnectionDetails};
 use wire::recording::transcript as recorded;
 
-pub use file::{Error, MAGIC, MAX_ENTRY, Piece, Reader, Splitter, Transcript, VERSION, Writer};
+pub use file::{
+    Damage, Error, MAGIC, MAX_ENTRY, Part, Piece, Reader, Splitter, Transcript, VERSION, Writer,
+};
 pub use relay::{Action, End, Interceptor, Place, Recorder, Relay, Summary};
 pub use wire::recording::transcript::Role;
 
@@ -172,22 +174,35 @@ impl From<&Entry> for recorded::Entry {
     }
 }
 
-impl TryFrom<recorded::Entry> for Entry {
-    type Error = String;
+/// Reason why a recorded entry is invalid.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidEntry {
+    #[error("expected a side of 0 to 2, got {0}")]
+    Side(i32),
+    #[error("expected an event, it has none")]
+    NoEvent,
+    #[error("expected a message in the frame")]
+    NoMessage,
+    #[error(transparent)]
+    Message(#[from] wire::DecodeError),
+}
 
-    fn try_from(entry: recorded::Entry) -> Result<Self, String> {
+impl TryFrom<recorded::Entry> for Entry {
+    type Error = InvalidEntry;
+
+    fn try_from(entry: recorded::Entry) -> Result<Self, InvalidEntry> {
         use recorded::entry::Event as Recorded;
         let from = match recorded::Side::try_from(entry.side) {
             Ok(recorded::Side::Unspecified) => None,
             Ok(recorded::Side::Client) => Some(Side::Client),
             Ok(recorded::Side::Server) => Some(Side::Server),
-            Err(_) => return Err(format!("expected a side of 0 to 2, got {}", entry.side)),
+            Err(_) => return Err(InvalidEntry::Side(entry.side)),
         };
-        let event = match entry.event.ok_or("expected an event, it has none")? {
+        let event = match entry.event.ok_or(InvalidEntry::NoEvent)? {
             Recorded::Opened(()) => Event::Opened,
             Recorded::Frame(frame) => {
-                let message = frame.message.ok_or("expected a message in the frame")?;
-                let message = Message::try_from(message).map_err(|error| error.to_string())?;
+                let message = frame.message.ok_or(InvalidEntry::NoMessage)?;
+                let message = Message::try_from(message)?;
                 let bytes = Some(frame.bytes).filter(|bytes| !bytes.is_empty());
                 Event::Frame(Frame { message, bytes })
             }

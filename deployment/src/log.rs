@@ -17,6 +17,8 @@ pub enum LogEvent<'a> {
     SessionCompleted(u64),
     /// The session with this number, from 1 on, has failed.
     SessionFailed(u64),
+    /// This number of sessions has failed since the last report, beyond those that are reported one by one.
+    MoreSessionsFailed(u64),
     /// A server of several sessions has ended, and some of these have failed.
     SessionsFailed { failed: u64, ended: u64 },
     /// A server has refused a client because it serves another one.
@@ -73,6 +75,16 @@ pub enum LogEvent<'a> {
     BlocksDurable,
     /// A target has persisted a superblock with this epoch.
     SuperblockPersisted { epoch: u64 },
+    /// A peer has connected to a server's control channel.
+    Connected,
+    /// A service cannot connect to its targets before this session, and tries again.
+    NotReady { session: u64 },
+    /// All targets are current at the start of a session.
+    AllUpToDate,
+    /// An initiator has read a block with unexpected contents.
+    DataMismatch,
+    /// An initiator has received an answer that matches none of its requests.
+    UnexpectedAnswer,
 }
 
 impl<'a> LogEvent<'a> {
@@ -100,6 +112,9 @@ impl<'a> LogEvent<'a> {
                 failed: failed.parse().ok()?,
                 ended: ended.parse().ok()?,
             });
+        }
+        if let Some(count) = line.strip_suffix(" more sessions have failed") {
+            return Some(Self::MoreSessionsFailed(count.parse().ok()?));
         }
         if let Some(name) = target("storage target ", " is missing: starting without it") {
             return Some(Self::TargetMissing(name));
@@ -184,6 +199,9 @@ impl<'a> LogEvent<'a> {
                 block_size: rest.strip_suffix(" bytes")?.parse().ok()?,
             });
         }
+        if let Some(session) = number("not ready for session ", " yet: ") {
+            return Some(Self::NotReady { session });
+        }
         let texts = [
             (
                 "expected three storage targets of one set",
@@ -197,6 +215,10 @@ impl<'a> LogEvent<'a> {
             ("resync completed", Self::ResyncCompleted),
             (SCRUB_COMPLETED, Self::ScrubCompleted),
             ("all blocks are on the disk", Self::BlocksDurable),
+            ("all storage targets are up to date", Self::AllUpToDate),
+            (" is not as expected: block ", Self::DataMismatch),
+            (" an answer that fits no request: ", Self::UnexpectedAnswer),
+            (" connected", Self::Connected),
         ];
         let found = texts.into_iter().find(|(text, _)| line.contains(text));
         found.map(|(_, event)| event)
@@ -262,6 +284,14 @@ mod tests {
                 LogEvent::SuperblockPersisted { epoch: 3 },
             ),
             ("session 12 has failed: x", LogEvent::SessionFailed(12)),
+            (
+                "7 more sessions have failed",
+                LogEvent::MoreSessionsFailed(7),
+            ),
+            (
+                "WARN not ready for session 3 yet: x",
+                LogEvent::NotReady { session: 3 },
+            ),
             (
                 "role: error: 4 of 5 sessions have failed, the last of these: x",
                 LogEvent::SessionsFailed {

@@ -36,7 +36,7 @@ fn server(peer: &Peer) -> Result<()> {
     peer.send(&mmap.export_rdma(&peer.device)?)?;
     // The client's operations need no progress here.
     let words = peer.receive()?;
-    println!("the client says: {}", String::from_utf8_lossy(&words));
+    println!("the client says {:?}", String::from_utf8_lossy(&words));
     println!(
         "the counter is {}, the lock belongs to {}",
         number(&mmap, COUNTER as usize)?,

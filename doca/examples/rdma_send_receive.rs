@@ -29,7 +29,7 @@ fn client(peer: &Peer) -> Result<()> {
     peer.run(&send)?;
     println!("sent two messages");
     let answer = peer.receive()?;
-    println!("the server says: {}", String::from_utf8_lossy(&answer));
+    println!("the server says {:?}", String::from_utf8_lossy(&answer));
     peer.rdma.disconnect(&peer.connection)?;
     Ok(())
 }

@@ -58,30 +58,27 @@ fn finish(mut child: Child, what: &str) {
     assert!(status.success(), "{what}: {status}");
 }
 
-/// Runs both sides of an RDMA example to completion, and compares their output.
+/// Runs both sides of an RDMA example to completion, and compares the [values] in their output.
 #[track_caller]
-fn pair(name: &str, server_says: &str, client_says: &str) {
-    let says = [server_says, client_says];
-    let ready = "listening to port 18515\n";
-    run_pair(name, ["18515", "127.0.0.1:18515"], ready, says);
+fn pair(name: &str, server: &[&str], client: &[&str]) {
+    run_pair(name, ["18515", "127.0.0.1:18515"], [server, client]);
 }
 
 /// The same for a Comch example.
 #[track_caller]
-fn comch_pair(name: &str, server_says: &str, client_says: &str) {
-    let says = [server_says, client_says];
-    run_pair(name, ["example", "example"], "serving example\n", says);
+fn comch_pair(name: &str, server: &[&str], client: &[&str]) {
+    run_pair(name, ["example", "example"], [server, client]);
 }
 
-/// Starts the server with its argument, and the client once the server has printed `ready`.
+/// Starts the server with its argument, and the client once the server has printed a line with it.
 #[track_caller]
-fn run_pair(name: &str, arguments: [&str; 2], ready: &str, says: [&str; 2]) {
+fn run_pair(name: &str, arguments: [&str; 2], expected: [&[&str]; 2]) {
     let directory = private_directory();
     let mut server = start(name, &["server", arguments[0]], directory.path());
     let mut output = BufReader::new(server.stdout.take().unwrap());
     let mut line = String::new();
     output.read_line(&mut line).unwrap();
-    assert_eq!(line, ready);
+    assert_eq!(line.split_whitespace().next_back(), Some(arguments[0]));
     let mut client = start(name, &["client", arguments[1]], directory.path());
     let mut client_output = client.stdout.take().unwrap();
     finish(client, "the client");
@@ -89,29 +86,46 @@ fn run_pair(name: &str, arguments: [&str; 2], ready: &str, says: [&str; 2]) {
     let (mut server_text, mut client_text) = (String::new(), String::new());
     output.read_to_string(&mut server_text).unwrap();
     client_output.read_to_string(&mut client_text).unwrap();
-    assert_eq!(
-        (server_text.as_str(), client_text.as_str()),
-        (says[0], says[1])
-    );
+    assert_eq!([values(&server_text), values(&client_text)], expected);
+}
+
+/// Quoted strings and numbers in the output of an example, in their order.
+fn values(text: &str) -> Vec<&str> {
+    let is_number = |word: &&str| word.starts_with(|first: char| first.is_ascii_digit());
+    let parts = text.split('"').enumerate();
+    parts
+        .flat_map(|(index, part)| match index % 2 {
+            0 => part
+                .split(|c: char| !c.is_ascii_alphanumeric())
+                .filter(is_number)
+                .collect(),
+            _ => vec![part],
+        })
+        .collect()
 }
 
 #[test]
 fn comch_control_path() {
     comch_pair(
         "comch_control_path",
-        "the client says \"hello\"\nthe client says \"good morning\"\nthe client says \"bye\"\nthe client has gone\n",
-        "the server says \"hello to you too\"\nthe server says \"good morning to you too\"\n\
-         the server says \"bye to you too\"\n",
+        &["hello", "good morning", "bye"],
+        &[
+            "hello to you too",
+            "good morning to you too",
+            "bye to you too",
+        ],
     );
 }
 
 #[test]
 fn comch_fast_path() {
+    // Number and sum of the messages, and the immediate data of the last one: "the end".
     comch_pair(
         "comch_fast_path",
-        "received 1000 messages, the sum is 500500\n\
-         the last one came with [116, 104, 101, 32, 101, 110, 100]\n",
-        "sent 1000 messages\n",
+        &[
+            "1000", "500500", "116", "104", "101", "32", "101", "110", "100",
+        ],
+        &["1000"],
     );
 }
 
@@ -119,8 +133,8 @@ fn comch_fast_path() {
 fn rdma_send_receive() {
     pair(
         "rdma_send_receive",
-        "received \"a message\"\nreceived \"another one\" with 0xd0ca000\nthe client has gone\n",
-        "sent two messages\nthe server says: thank you\n",
+        &["a message", "another one", "0xd0ca000"],
+        &["thank you"],
     );
 }
 
@@ -128,51 +142,42 @@ fn rdma_send_receive() {
 fn rdma_read_write() {
     pair(
         "rdma_read_write",
-        "the client has written \"done.\" at 4096\nand \"was there.\" at 1000\n",
-        "read \"the server's memory\"\nwritten\n",
+        &["done.", "4096", "was there.", "1000"],
+        &["the server's memory"],
     );
 }
 
 #[test]
 fn rdma_atomics() {
+    // The counter before each addition, and the owners of the lock.
     pair(
         "rdma_atomics",
-        "the client says: done\nthe counter is 21, the lock belongs to 11\n",
-        "the counter was 0\nthe counter was 7\nthe counter was 14\n\
-         11 has the lock\n22 does not get the lock: 11 has it\n",
+        &["done", "21", "11"],
+        &["0", "7", "14", "11", "22", "11"],
     );
 }
 
 #[test]
 fn rdma_sync_event() {
-    pair(
-        "rdma_sync_event",
-        "the client has set the event to 100\nthe client has added to it\n",
-        "the server has set the event to 200\nit was 200\n",
-    );
+    pair("rdma_sync_event", &["100"], &["200", "200"]);
 }
 
 /// Examples of one process that ends by itself.
 #[test]
 fn accelerators() {
-    for (name, says) in [
-        (
-            "dma_copy",
-            "fetched \"from the host\"\nstored \"from the DPU\"\n",
-        ),
-        (
-            "erasure_coding",
-            "computed 1024 bytes of redundancy\nrecovered block 1\n",
-        ),
+    for (name, expected) in [
+        ("dma_copy", ["from the host", "from the DPU"]),
+        // The size of the redundancy in bytes, and the recovered block.
+        ("erasure_coding", ["1024", "1"]),
     ] {
-        assert_eq!(alone(name), says);
+        assert_eq!(values(&alone(name)), expected);
     }
-    let said = alone("compress");
-    let deflated = said
-        .strip_prefix("4096 bytes are ")
-        .and_then(|rest| rest.strip_suffix(" deflated\n4096 bytes inflated are the original\n"))
-        .and_then(|number| number.parse::<u32>().ok());
-    assert!(deflated.is_some_and(|bytes| bytes < 1000), "{said}");
+    // Sizes in bytes.
+    let text = alone("compress");
+    let ["4096", deflated, "4096"] = values(&text)[..] else {
+        panic!("{text}");
+    };
+    assert!(deflated.parse::<u32>().unwrap() < 1000, "{text}");
 }
 
 /// Runs an example without arguments; what it has printed.
@@ -204,5 +209,5 @@ fn an_example_without_arguments_says_what_it_expects() {
     let output = Command::new(example("rdma_atomics")).output().unwrap();
     assert!(!output.status.success());
     let text = String::from_utf8(output.stderr).unwrap();
-    assert!(text.contains("server PORT"), "{text}");
+    assert!(text.contains("PORT"), "{text}");
 }

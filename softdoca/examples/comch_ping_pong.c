@@ -16,6 +16,7 @@
 #include <inttypes.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sysexits.h>
 
 #define SERVICE "ping-pong"
 #define SEND_TASKS 16
@@ -182,7 +183,7 @@ static void run_client(struct doca_pe *pe, const char *device_address, uint64_t 
 		(void)doca_pe_progress(pe);
 	if (state_of(&end) != DOCA_CTX_STATE_RUNNING) {
 		fprintf(stderr, "there is no server; start it first\n");
-		exit(EXIT_FAILURE);
+		exit(EX_UNAVAILABLE);
 	}
 
 	CHECK(doca_comch_client_get_connection(end.client, &connection));

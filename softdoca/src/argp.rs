@@ -479,31 +479,29 @@ mod tests {
     fn mistakes_are_refused_and_named() {
         let d = program();
         use Error::{InvalidValue, NotSupported};
-        refuses(&d, "", InvalidValue, "--device is mandatory");
+        refuses(&d, "", InvalidValue, "--device");
         refuses(&d, "-d x --what", NotSupported, "--what");
         refuses(&d, "-d x -x", NotSupported, "-x");
         refuses(&d, "-d x y", NotSupported, "\"y\"");
         refuses(&d, "-d x --", NotSupported, "--");
-        refuses(&d, "-d", InvalidValue, "-d expects a value");
-        refuses(&d, "-d --cpu 0", InvalidValue, "-d expects a value");
-        refuses(&d, "-d x -d y", InvalidValue, "only once");
-        refuses(&d, "-d x --quiet=1", InvalidValue, "takes no value");
+        refuses(&d, "-d", InvalidValue, "-d ");
+        refuses(&d, "-d --cpu 0", InvalidValue, "-d ");
+        refuses(&d, "-d x -d y", InvalidValue, "-d ");
+        refuses(&d, "-d x --quiet=1", InvalidValue, "--quiet ");
         for wrong in ["1x", "", "--1", "0x", "2147483648", "1.5"] {
-            refuses(
-                &d,
-                &format!("-d x --cpu={wrong}"),
-                InvalidValue,
-                "a number from",
-            );
+            let line = format!("-d x --cpu={wrong}");
+            // The accepted range, and the value.
+            for part in ["--cpu", "-2147483648", "2147483647", &format!("{wrong:?}")] {
+                refuses(&d, &line, InvalidValue, part);
+            }
         }
-        refuses(
-            &d,
-            "--list -d x",
-            InvalidValue,
-            "--list cannot be used together with --device",
-        );
-        refuses(&d, "-d x -l 45", InvalidValue, "--log-level: expected 10");
-        refuses(&d, "-d x -l info", InvalidValue, "expected a number");
+        for flag in ["--list", "--device"] {
+            refuses(&d, "--list -d x", InvalidValue, flag);
+        }
+        for part in ["--log-level", "10", "45"] {
+            refuses(&d, "-d x -l 45", InvalidValue, part);
+        }
+        refuses(&d, "-d x -l info", InvalidValue, "\"info\"");
         refuses(
             &d,
             "-d x -j /nowhere/at-all",
@@ -606,14 +604,11 @@ mod tests {
             "get limit=true deep limit=3",
         );
         accepts(&d, "--outer 1", "outer=1");
-        refuses(&d, "get", Error::InvalidValue, "--limit is mandatory");
+        refuses(&d, "get", Error::InvalidValue, "--limit");
         refuses(&d, "get --outer 1", Error::NotSupported, "--outer");
-        refuses(
-            &d,
-            "put",
-            Error::NotSupported,
-            "unknown command \"put\"; expected one of get",
-        );
+        for command in ["\"put\"", "get"] {
+            refuses(&d, "put", Error::NotSupported, command);
+        }
         assert!(matches!(parse(&d, "get -h"), Ok(Outcome::Help(scope)) if scope == [get]));
         let file = file(r#"{"doca_program_flags": {"limit": true, "outer": 4}}"#);
         accepts(
@@ -623,13 +618,15 @@ mod tests {
         );
 
         let text = usage(&d, Some("program"), &vec![get]);
+        let synopsis = text.lines().next().unwrap();
         assert!(
-            text.starts_with(
-                "Usage: program get [DOCA Flags] [Program Flags] <command>\n\nTo get\n"
-            ),
+            synopsis.starts_with("Usage: program get ") && synopsis.ends_with(" <command>"),
             "{text}"
         );
-        assert!(text.contains("\nCommands:\n  deep "), "{text}");
+        // The command's own description, and the command that may follow it.
+        for part in ["\nTo get\n", "\n  deep "] {
+            assert!(text.contains(part), "{text}");
+        }
         assert!(
             text.contains("--all") && !text.contains("--outer"),
             "{text}"
@@ -732,12 +729,12 @@ Program Flags:
         use Error::{InvalidValue, IoFailed, NotSupported};
         for (text, error, part) in [
             ("{".to_owned(), IoFailed, "--json"),
-            ("[]".to_owned(), IoFailed, "an object of flags"),
-            (program_flags("1"), IoFailed, "an object of flags"),
+            ("[]".to_owned(), IoFailed, "--json"),
+            (program_flags("1"), IoFailed, "`1`"),
             (
                 program_flags(r#"{"cpu": 1, "cpu": 2}"#),
                 IoFailed,
-                "duplicated",
+                "\"cpu\"",
             ),
             (
                 r#"{"flags": {}}"#.to_owned(),
@@ -752,43 +749,35 @@ Program Flags:
             (
                 program_flags(r#"{"only-line": 1}"#),
                 NotSupported,
-                "unknown key",
+                "\"only-line\"",
             ),
-            (program_flags(r#"{"s": 1}"#), NotSupported, "unknown key"),
+            (program_flags(r#"{"s": 1}"#), NotSupported, "\"s\""),
             (
                 program_flags(r#"{"log-level": 50}"#),
                 NotSupported,
-                "unknown key",
+                "\"log-level\"",
             ),
-            (
-                program_flags(r#"{"cpu": "1"}"#),
-                InvalidValue,
-                "expected a number, found the string",
-            ),
-            (
-                program_flags(r#"{"cpu": 1.5}"#),
-                InvalidValue,
-                "32-bit integer",
-            ),
+            (program_flags(r#"{"cpu": "1"}"#), InvalidValue, "\"cpu\""),
+            (program_flags(r#"{"cpu": 1.5}"#), InvalidValue, "1.5"),
             (
                 program_flags(r#"{"num-devices": [1]}"#),
                 InvalidValue,
-                "found an array",
+                "\"num-devices\"",
             ),
             (
                 program_flags(r#"{"quiet": "true"}"#),
                 InvalidValue,
-                "true or false",
+                "\"quiet\"",
             ),
             (
                 program_flags(r#"{"device": 1}"#),
                 InvalidValue,
-                "expected a string",
+                "\"device\"",
             ),
             (
                 r#"{"doca_general_flags": {"log-level": "50"}}"#.to_owned(),
                 InvalidValue,
-                "a number",
+                "\"log-level\"",
             ),
             (
                 r#"{"doca_general_flags": {"log-level": 51}}"#.to_owned(),
@@ -798,7 +787,7 @@ Program Flags:
             (
                 r#"{"doca_general_flags": {"json": "x"}}"#.to_owned(),
                 NotSupported,
-                "unknown key",
+                "\"json\"",
             ),
         ] {
             let file = file(&text);
@@ -814,14 +803,14 @@ Program Flags:
         let text = r#"{"doca_general_flags": {"colour": 1, "log-level": 60}, "doca_program_flags": {"wheels": 4, "cpu": [3]}, "other": {"a": 1}}"#;
         let file = file(text);
         let line = format!("-d x -j {}", file.path().display());
-        refuses(&d, &line, Error::NotSupported, "unknown key \"colour\"");
+        refuses(&d, &line, Error::NotSupported, "\"colour\"");
         d.ignores_unknown_keys = true;
         accepts(&d, &line, "cpu=3 device=x");
         assert!(run(&d, &line).levels.program.is_some());
         // Known keys must still have valid values.
         let wrong = self::file(r#"{"doca_program_flags": {"cpu": "three"}}"#);
         let line = format!("-d x -j {}", wrong.path().display());
-        refuses(&d, &line, Error::InvalidValue, "expected a number");
+        refuses(&d, &line, Error::InvalidValue, "\"three\"");
     }
 
     #[test]
@@ -845,7 +834,7 @@ Program Flags:
         accepts(&d, &format!("-j {}", whole.path().display()), "ratio=3");
         let text = self::file(r#"{"doca_program_flags": {"ratio": "3"}}"#);
         let line = format!("-j {}", text.path().display());
-        refuses(&d, &line, Error::InvalidValue, "expected a number");
+        refuses(&d, &line, Error::InvalidValue, "\"ratio\"");
     }
 
     #[test]
@@ -898,19 +887,14 @@ Program Flags:
             "-r pci/03:00.0,3b:00.0,args",
             "rep=0000:03:00.0>0000:3b:00.0(args)",
         );
-        refuses(&d, "--rules {}", Error::InvalidValue, "only in a JSON file");
-        refuses(&d, "-d mlx5_9", Error::NotFound, "no device \"mlx5_9\"");
+        refuses(&d, "--rules {}", Error::InvalidValue, "--rules");
+        refuses(&d, "-d mlx5_9", Error::NotFound, "\"mlx5_9\"");
         refuses(
             &d,
             "-r mlx5_0",
             Error::InvalidValue,
             "<device>,<representor>",
         );
-        refuses(
-            &d,
-            "-r mlx5_0,pf9",
-            Error::NotFound,
-            "no representor \"pf9\"",
-        );
+        refuses(&d, "-r mlx5_0,pf9", Error::NotFound, "\"pf9\"");
     }
 }

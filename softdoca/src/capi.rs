@@ -899,14 +899,16 @@ mod tests {
         text.lines().filter(of_check).map(str::to_owned).collect()
     }
 
+    /// `true` if a report is of this kind, and about such an object.
+    fn names(report: &str, kind: Mistake, object: &str) -> bool {
+        report.contains(&format!("SOFTDOCA_CHECK: {}: {object}", kind.what()))
+    }
+
     #[track_caller]
-    fn reported_once(mistake: &str, what: &str, object: &str) {
+    fn reported_once(mistake: &str, kind: Mistake, object: &str) {
         let reports = reports(mistake, "1");
         assert_eq!(reports.len(), 1, "{reports:?}");
-        assert!(
-            reports[0].contains(&format!("SOFTDOCA_CHECK: {what}: {object}")),
-            "{reports:?}"
-        );
+        assert!(names(&reports[0], kind, object), "{reports:?}");
         assert!(
             reports[0]
                 .rsplit_once("; ")
@@ -918,16 +920,12 @@ mod tests {
 
     #[test]
     fn a_task_that_is_freed_in_flight() {
-        reported_once(
-            "free in flight",
-            "a task was freed while it is in flight",
-            "task 0x",
-        );
+        reported_once("free in flight", Mistake::TaskFreedInFlight, "task 0x");
     }
 
     #[test]
     fn a_task_that_is_freed_twice() {
-        reported_once("free twice", "a task was freed twice", "task 0x");
+        reported_once("free twice", Mistake::TaskFreedTwice, "task 0x");
     }
 
     #[test]
@@ -936,51 +934,38 @@ mod tests {
         // The fixture frees it again.
         assert_eq!(reports.len(), 2, "{reports:?}");
         assert!(
-            reports[0].contains("a task was submitted after it was freed: task 0x"),
+            names(&reports[0], Mistake::TaskUsedAfterFree, "task 0x"),
             "{reports:?}"
         );
     }
 
     #[test]
     fn a_task_that_is_submitted_twice() {
-        reported_once(
-            "submit twice",
-            "a task was submitted again while it is in flight",
-            "task 0x",
-        );
+        reported_once("submit twice", Mistake::TaskSubmittedTwice, "task 0x");
     }
 
     #[test]
     fn a_context_that_is_destroyed_while_it_runs() {
         reported_once(
             "destroy running",
-            "a context was destroyed before it was stopped",
+            Mistake::ContextDestroyedRunning,
             "context 0x",
         );
     }
 
     #[test]
     fn a_buf_that_leaves_its_memory() {
-        reported_once(
-            "buf outside",
-            "a buf reaches outside of its memory",
-            "50 bytes at 0x",
-        );
+        reported_once("buf outside", Mistake::BufOutside, "50 bytes at 0x");
     }
 
     #[test]
     fn data_outside_of_its_buf_that_is_accepted() {
-        reported_once(
-            "data outside",
-            "a buf reaches outside of its memory",
-            "30 bytes at 0x",
-        );
+        reported_once("data outside", Mistake::BufOutside, "30 bytes at 0x");
     }
 
     #[test]
     fn memory_that_its_owner_has_withdrawn() {
-        let what = "memory of a peer was used after the peer stopped its mmap";
-        reported_once("withdrawn", what, "8 bytes at 0x");
+        reported_once("withdrawn", Mistake::WithdrawnMemoryUsed, "8 bytes at 0x");
     }
 
     #[test]
@@ -988,25 +973,26 @@ mod tests {
         // Undefined without the check.
         let reports = reports("use after destroy", "1");
         assert_eq!(reports.len(), 1, "{reports:?}");
-        let what = "an object was used after it was destroyed: doca_mmap 0x";
-        assert!(reports[0].contains(what), "{reports:?}");
+        assert!(
+            names(&reports[0], Mistake::DestroyedHandleUsed, "doca_mmap 0x"),
+            "{reports:?}"
+        );
     }
 
     #[test]
     fn a_buf_that_is_returned_twice() {
-        reported_once("buf back twice", "a buf was returned twice", "buf 0x");
+        reported_once("buf back twice", Mistake::BufReturnedTwice, "buf 0x");
     }
 
     #[test]
     fn a_map_destroyed_before_its_bufs() {
-        let what = "an mmap was stopped or destroyed while bufs point into it";
-        reported_once("mmap with bufs", what, "mmap 0x");
+        reported_once("mmap with bufs", Mistake::MmapDestroyedWithBufs, "mmap 0x");
     }
 
     #[test]
     fn objects_that_are_not_destroyed() {
-        let what = "objects were not destroyed before the process exited";
-        reported_once("leak", what, "1 list of devices, 2 doca_mmap, 1 doca_pe;");
+        let objects = "1 list of devices, 2 doca_mmap, 1 doca_pe;";
+        reported_once("leak", Mistake::Leak, objects);
     }
 
     #[test]

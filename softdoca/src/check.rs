@@ -41,7 +41,7 @@ pub(crate) enum Mistake {
 }
 
 impl Mistake {
-    fn what(self) -> &'static str {
+    pub(crate) fn what(self) -> &'static str {
         match self {
             Mistake::TaskFreedInFlight => "a task was freed while it is in flight",
             Mistake::TaskFreedTwice => "a task was freed twice",

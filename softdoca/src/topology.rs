@@ -361,14 +361,56 @@ struct RepresentorEntry {
 const MAX_IBDEV: usize = 63;
 const MAX_IFACE: usize = 255;
 
-/// Parses the text of a file; an error is a message with location and reason.
-fn parse(text: &str) -> std::result::Result<Topology, String> {
-    let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
+/// Reason why the text of a file is no topology.
+#[derive(Debug, PartialEq, thiserror::Error)]
+enum Invalid {
+    /// Invalid TOML, or a key or value that does not exist.
+    #[error(transparent)]
+    Toml(#[from] toml::de::Error),
+    #[error("version is {0}, expected 1")]
+    Version(u32),
+    #[error("there is no [[device]]")]
+    NoDevice,
+    #[error("two entries have the {key} {value}")]
+    Duplicate { key: &'static str, value: String },
+    #[error("{0}: function = \"sf\" needs an sf-index")]
+    MissingIndex(Place),
+    #[error("{0}: sf-index is only for function = \"sf\"")]
+    NeedlessIndex(Place),
+    #[error("{place}: {key} has {len} bytes, expected 1 to {limit} without a NUL")]
+    Name {
+        place: Place,
+        key: &'static str,
+        /// Length in bytes.
+        len: usize,
+        limit: usize,
+    },
+}
+
+/// An entry of a file.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Place {
+    Device(PciAddress),
+    Representor(PciAddress),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Device(pci) => write!(f, "device {pci}"),
+            Place::Representor(pci) => write!(f, "representor {pci}"),
+        }
+    }
+}
+
+/// Parses the text of a file.
+fn parse(text: &str) -> std::result::Result<Topology, Invalid> {
+    let file: File = toml::from_str(text)?;
     if file.version != 1 {
-        return Err(format!("version is {}, expected 1", file.version));
+        return Err(Invalid::Version(file.version));
     }
     if file.device.is_empty() {
-        return Err("there is no [[device]]".to_owned());
+        return Err(Invalid::NoDevice);
     }
     let devices = file
         .device
@@ -390,13 +432,13 @@ fn parse(text: &str) -> std::result::Result<Topology, String> {
     Ok(Topology { devices })
 }
 
-fn device(entry: DeviceEntry) -> std::result::Result<DeviceModel, String> {
+fn device(entry: DeviceEntry) -> std::result::Result<DeviceModel, Invalid> {
     let iface = entry.iface.unwrap_or_else(|| entry.ibdev.clone());
-    let place = format!("device {}", entry.pci);
-    name(&place, "ibdev", &entry.ibdev, MAX_IBDEV)?;
-    name(&place, "iface", &iface, MAX_IFACE)?;
+    let place = Place::Device(entry.pci);
+    name(place, "ibdev", &entry.ibdev, MAX_IBDEV)?;
+    name(place, "iface", &iface, MAX_IFACE)?;
     let mut model = DeviceModel::new(entry.pci, &entry.ibdev, &iface);
-    (model.function, model.sf_index) = function(&place, entry.function, entry.sf_index)?;
+    (model.function, model.sf_index) = function(place, entry.function, entry.sf_index)?;
     model.ipv4 = entry.ipv4.unwrap_or(model.ipv4);
     model.representors = entry
         .representor
@@ -406,48 +448,56 @@ fn device(entry: DeviceEntry) -> std::result::Result<DeviceModel, String> {
     Ok(model)
 }
 
-fn representor(entry: RepresentorEntry) -> std::result::Result<RepresentorModel, String> {
+fn representor(entry: RepresentorEntry) -> std::result::Result<RepresentorModel, Invalid> {
     let mut model = RepresentorModel::new(entry.pci);
-    let place = format!("representor {}", entry.pci);
+    let place = Place::Representor(entry.pci);
     if let Some(iface) = entry.iface {
-        name(&place, "iface", &iface, MAX_IFACE)?;
+        name(place, "iface", &iface, MAX_IFACE)?;
         model.iface = iface;
     }
     model.kind = entry.kind.unwrap_or(model.kind);
-    (model.function, model.sf_index) = function(&place, entry.function, entry.sf_index)?;
+    (model.function, model.sf_index) = function(place, entry.function, entry.sf_index)?;
     Ok(model)
 }
 
 fn function(
-    place: &str,
+    place: Place,
     function: Option<FunctionType>,
     sf_index: Option<u32>,
-) -> std::result::Result<(FunctionType, Option<u32>), String> {
+) -> std::result::Result<(FunctionType, Option<u32>), Invalid> {
     let function = function.unwrap_or(FunctionType::Pf);
     match (function, sf_index) {
-        (FunctionType::Sf, None) => Err(format!("{place}: function = \"sf\" needs an sf-index")),
-        (FunctionType::Pf | FunctionType::Vf, Some(_)) => {
-            Err(format!("{place}: sf-index is only for function = \"sf\""))
-        }
+        (FunctionType::Sf, None) => Err(Invalid::MissingIndex(place)),
+        (FunctionType::Pf | FunctionType::Vf, Some(_)) => Err(Invalid::NeedlessIndex(place)),
         _ => Ok((function, sf_index)),
     }
 }
 
-fn name(place: &str, key: &str, value: &str, limit: usize) -> std::result::Result<(), String> {
+fn name(
+    place: Place,
+    key: &'static str,
+    value: &str,
+    limit: usize,
+) -> std::result::Result<(), Invalid> {
     if value.is_empty() || value.len() > limit || value.contains('\0') {
-        return Err(format!(
-            "{place}: {key} has {} bytes, expected 1 to {limit} without a NUL",
-            value.len()
-        ));
+        return Err(Invalid::Name {
+            place,
+            key,
+            len: value.len(),
+            limit,
+        });
     }
     Ok(())
 }
 
-fn unique(key: &str, values: impl Iterator<Item = String>) -> std::result::Result<(), String> {
+fn unique(
+    key: &'static str,
+    values: impl Iterator<Item = String>,
+) -> std::result::Result<(), Invalid> {
     let mut seen = HashSet::new();
     for value in values {
         if seen.contains(&value) {
-            return Err(format!("two entries have the {key} {value}"));
+            return Err(Invalid::Duplicate { key, value });
         }
         seen.insert(value);
     }
@@ -527,29 +577,53 @@ function = "vf"
     #[test]
     fn errors_name_the_mistake() {
         let replaced = |from: &str, to: &str| parse(&FULL.replace(from, to)).unwrap_err();
-        assert!(replaced("version = 1", "version = 2").contains("expected 1"));
-        assert!(replaced("iface = \"p0\"", "ifaec = \"p0\"").contains("ifaec"));
-        assert!(
-            replaced("iface = \"p0\"", "ifaec = \"p0\"").contains("line 6"),
-            "says where"
+        let duplicate = |key, value: &str| Invalid::Duplicate {
+            key,
+            value: value.to_owned(),
+        };
+        let first = Place::Device(PciAddress::new(0, 3, 0, 0));
+        assert_eq!(replaced("version = 1", "version = 2"), Invalid::Version(2));
+        // Errors of the parser: their position, and what they name.
+        for (from, to, named) in [
+            ("iface = \"p0\"", "ifaec = \"p0\"", "ifaec"),
+            ("iface = \"pf0hpf\"", "ifaec = \"x\"", "ifaec"),
+            ("\"03:00.0\"", "\"3:00.0\"", "\"3:00.0\""),
+        ] {
+            let text = FULL.replace(from, to);
+            let error = match parse(&text).unwrap_err() {
+                Invalid::Toml(error) => error,
+                other => panic!("{to}: {other}"),
+            };
+            assert!(error.message().contains(named), "{error}");
+            assert_eq!(&text[error.span().unwrap()], named, "{error}");
+        }
+        assert_eq!(replaced("mlx5_1", "mlx5_0"), duplicate("ibdev", "mlx5_0"));
+        assert_eq!(
+            replaced("\"0000:3b:00.0\"\nibdev", "\"03:00.0\"\nibdev"),
+            duplicate("pci", "0000:03:00.0")
         );
-        assert!(replaced("iface = \"pf0hpf\"", "ifaec = \"x\"").contains("ifaec"));
-        assert!(replaced("03:00.0", "3:00.0").contains("no PCI address"));
-        assert!(replaced("mlx5_1", "mlx5_0").contains("two entries have the ibdev mlx5_0"));
-        assert!(
-            replaced("\"0000:3b:00.0\"\nibdev", "\"03:00.0\"\nibdev")
-                .contains("two entries have the pci")
+        assert_eq!(
+            replaced("[[device.representor]]", REPRESENTOR),
+            duplicate("representor's pci", "0000:3b:00.0")
         );
-        let twice = FULL.replace("[[device.representor]]", REPRESENTOR);
-        assert!(
-            parse(&twice)
-                .unwrap_err()
-                .contains("two entries have the representor's pci 0000:3b:00.0")
+        assert_eq!(
+            replaced("iface = \"p0\"", "function = \"sf\""),
+            Invalid::MissingIndex(first)
         );
-        assert!(replaced("iface = \"p0\"", "function = \"sf\"").contains("sf-index"));
-        assert!(replaced("iface = \"p0\"", "sf-index = 1").contains("sf-index"));
-        assert!(replaced("\"p0\"", "\"\"").contains("iface has 0 bytes"));
-        assert!(parse("version = 1").unwrap_err().contains("no [[device]]"));
+        assert_eq!(
+            replaced("iface = \"p0\"", "sf-index = 1"),
+            Invalid::NeedlessIndex(first)
+        );
+        assert_eq!(
+            replaced("\"p0\"", "\"\""),
+            Invalid::Name {
+                place: first,
+                key: "iface",
+                len: 0,
+                limit: MAX_IFACE,
+            }
+        );
+        assert_eq!(parse("version = 1"), Err(Invalid::NoDevice));
     }
 
     #[test]

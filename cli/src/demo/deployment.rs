@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use ::deployment::log::LogEvent;
 use ::deployment::network::Network;
 use ::deployment::port::Port;
 use ::deployment::process::{Failure, Process};
@@ -239,15 +240,14 @@ impl<'a> Deployment<'a> {
 }
 
 pub(super) fn listening_port(line: &str) -> Option<u16> {
-    line.rsplit_once("listening on port ")?
-        .1
-        .trim()
-        .parse()
-        .ok()
+    match LogEvent::parse(line)? {
+        LogEvent::Listening { port } => Some(port),
+        _ => None,
+    }
 }
 
 pub(super) fn waits_for_initiator(line: &str) -> Option<()> {
-    line.contains("waiting for the initiator").then_some(())
+    (LogEvent::parse(line)? == LogEvent::WaitingForInitiator).then_some(())
 }
 
 fn document(role: &'static str, stdout: &str) -> Result<Value, Failure> {
@@ -599,16 +599,6 @@ mod tests {
     use role_common::superblock::SetId;
 
     use super::*;
-
-    #[test]
-    fn ready_lines_are_recognised() {
-        assert_eq!(listening_port("listening on port 40123"), Some(40123));
-        assert_eq!(listening_port("listening on port x"), None);
-        assert_eq!(
-            waits_for_initiator("waiting for the initiator on \"doca_storage_comch\""),
-            Some(())
-        );
-    }
 
     #[test]
     fn workers_are_spread_over_the_cpus() {

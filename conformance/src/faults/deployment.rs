@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use std::{fmt, fs};
 
 use deployment::implementation::Role;
+use deployment::log::{self, LogEvent};
 use deployment::process::{Exit, Process, Signal};
 use deployment::sandbox::Sandbox;
 use wire::backing::CONTENT_OFFSET;
@@ -18,8 +19,6 @@ use super::{Case, Fault, Interrupted, Mode, Part, Phase, Settings};
 
 /// Name of the file with the expected contents of the storage.
 const CONTENT: &str = "content";
-/// Log text of a service that is ready for an initiator.
-const WAITING: &str = "waiting for the initiator";
 /// Timeout for a role to become ready for its peers, and for a session to reach a phase.
 pub(super) const READY: Duration = Duration::from_secs(60);
 /// Polling interval of all waits.
@@ -43,6 +42,8 @@ pub(super) struct Deployment<'a> {
     pub(super) is_calm: bool,
     /// Roles that have exited.
     pub(super) ended: Vec<Ended>,
+    /// Number of sessions after the fault that did not do their work.
+    pub(super) failed_sessions: usize,
 }
 
 impl<'a> Deployment<'a> {
@@ -69,6 +70,7 @@ impl<'a> Deployment<'a> {
             is_struck: false,
             is_calm: false,
             ended: Vec::new(),
+            failed_sessions: 0,
         };
         for index in 0..case.layout.targets().len() {
             let port = deployment.port()?;
@@ -78,9 +80,11 @@ impl<'a> Deployment<'a> {
         deployment.line =
             FaultyLine::start(&deployment.ports).map_err(|error| format!("a relay: {error}"))?;
         deployment.start_service(deployment.sandbox.channel().to_owned())?;
-        deployment
-            .role(Part::Service)?
-            .says(WAITING, 1, default_deadline())?;
+        deployment.role(Part::Service)?.logs(
+            LogEvent::WaitingForInitiator,
+            1,
+            default_deadline(),
+        )?;
         Ok(deployment)
     }
 
@@ -275,15 +279,26 @@ impl Running {
         self.process.status().is_some_and(|status| status.success())
     }
 
-    /// Waits until the role's log contains `what` at least `times` times.
-    pub(super) fn says(
-        &mut self,
-        what: &str,
+    /// Waits until the role has logged the event at least `times` times.
+    pub(super) fn logs(
+        &self,
+        event: LogEvent<'_>,
         times: usize,
         deadline: Instant,
     ) -> Result<(), String> {
-        self.says_what(&format!("it logged {what:?}"), deadline, |text| {
-            (text.matches(what).count() >= times).then_some(())
+        let logged = self.process.wait_for_event(event, times, deadline);
+        logged.map_err(|failure| format!("{} {}", failure.role, failure.what))
+    }
+
+    /// Waits until the role has logged an event for which `is_awaited` returns `true`. `what` describes it in the error.
+    fn logs_any(
+        &mut self,
+        what: &str,
+        deadline: Instant,
+        is_awaited: impl Fn(LogEvent<'_>) -> bool,
+    ) -> Result<(), String> {
+        self.says_what(what, deadline, |text| {
+            log::events(text).any(&is_awaited).then_some(())
         })
     }
 
@@ -528,7 +543,7 @@ impl Deployment<'_> {
         let channel = self.sandbox.channel().to_owned();
         self.start_service(channel.clone())?;
         self.role(Part::Service)?
-            .says(WAITING, 1, default_deadline())?;
+            .logs(LogEvent::WaitingForInitiator, 1, default_deadline())?;
         let work = if self.case.phase.is_written() {
             Work::Read
         } else {
@@ -545,18 +560,16 @@ impl Deployment<'_> {
 
 // Behaviour of the other roles after a fault.
 
-/// Log text at the end of a session, clean or unclean.
-const ENDED: &str = "session 1 has ";
+/// Returns `true` for the end of a session, completed or failed.
+fn is_end(event: LogEvent<'_>) -> bool {
+    matches!(
+        event,
+        LogEvent::SessionCompleted(_) | LogEvent::SessionFailed(_)
+    )
+}
+
 /// Text after the number of completed operations in an initiator's progress line, which is printed each second.
 const PROGRESS: &str = " of ";
-/// Log texts of a target for a connected service and for the end of its session.
-const CLIENT: &str = " connected";
-const SESSION: &str = "session ";
-/// Log text of a service that loses its targets before an initiator has connected.
-const NOT_READY: &str = "not ready for session";
-/// Log texts of a service for a detached target and for a rebuilt one.
-const LOST: &str = "detached storage target";
-const WHOLE: &str = "is up to date";
 
 /// Reaction of the other roles to the fault.
 #[derive(Debug, Default)]
@@ -675,7 +688,8 @@ impl Deployment<'_> {
         for index in targets {
             let begun = case.phase != Phase::Waiting || case.faulty == Part::Service;
             if case.faulty != Part::Target(index) && begun {
-                self.role(Part::Target(index))?.says(ENDED, 1, deadline)?;
+                let target = self.role(Part::Target(index))?;
+                target.logs_any("the end of its session", deadline, is_end)?;
             }
         }
         let mut channel = self.sandbox.channel().to_owned();
@@ -720,18 +734,28 @@ impl Deployment<'_> {
 
     /// Waits until the service has announced its readiness this many times, and each target has a client.
     fn wait_until_ready(&mut self, times: usize, deadline: Instant) -> Result<(), String> {
-        self.role(Part::Service)?.says(WAITING, times, deadline)?;
+        self.role(Part::Service)?
+            .logs(LogEvent::WaitingForInitiator, times, deadline)?;
         for index in 0..self.ports.len() {
             let target = self.role(Part::Target(index))?;
             target.says_what("the service connected", deadline, |text| {
-                let is_over = |line: &&str| line.trim_start().starts_with(SESSION);
-                let over = text.lines().filter(is_over).count();
-                (text.matches(CLIENT).count() > over).then_some(())
+                let count = |is_counted: fn(LogEvent<'_>) -> bool| {
+                    log::events(text).filter(|&event| is_counted(event)).count()
+                };
+                let clients = count(|event| event == LogEvent::Connected);
+                (clients > count(is_end)).then_some(())
             })?;
         }
         let service = self.role(Part::Service)?;
         service.says_what("it was ready", deadline, |text| {
-            (text.rfind(WAITING) > text.rfind(NOT_READY)).then_some(())
+            let is_state = |event: &LogEvent<'_>| {
+                matches!(
+                    event,
+                    LogEvent::WaitingForInitiator | LogEvent::NotReady { .. }
+                )
+            };
+            let state = log::events(text).filter(is_state).last();
+            (state == Some(LogEvent::WaitingForInitiator)).then_some(())
         })
     }
 
@@ -760,13 +784,19 @@ impl Deployment<'_> {
         }
         let initiator = self.role(Part::Initiator)?;
         if initiator.has_ended() {
-            return Err("the next session ended when the faulty role woke up".to_owned());
+            return Err(self.failed_session("the next session ended when the faulty role woke up"));
         }
         initiator.signal(Signal::INT);
         if !initiator.ends(default_deadline()) {
-            return Err("the next session's initiator does not end".to_owned());
+            return Err(self.failed_session("the next session's initiator does not end"));
         }
         Ok(())
+    }
+
+    /// Counts a session that did not do its work, for this reason.
+    fn failed_session(&mut self, why: &str) -> String {
+        self.failed_sessions += 1;
+        why.to_owned()
     }
 
     /// Runs one session whose initiator must read the expected content.
@@ -774,12 +804,12 @@ impl Deployment<'_> {
         self.start_initiator(work, channel)?;
         let initiator = self.role(Part::Initiator)?;
         if !initiator.ends(default_deadline()) {
-            return Err("the next session does not end".to_owned());
+            return Err(self.failed_session("the next session does not end"));
         }
         if initiator.is_well() {
             Ok(())
         } else {
-            Err("the next session is none".to_owned())
+            Err(self.failed_session("the next session is none"))
         }
     }
 
@@ -789,15 +819,20 @@ impl Deployment<'_> {
             return Err("only targets are done without".to_owned());
         };
         let deadline = Instant::now() + self.settings.notice;
-        self.role(Part::Service)?.says(LOST, 1, deadline)?;
+        let service = self.role(Part::Service)?;
+        service.logs_any("a detached target", deadline, |event| {
+            matches!(event, LogEvent::TargetDetached(_))
+        })?;
         self.wake_victim();
         let faulty = self.role(self.case.faulty)?;
         if !faulty.ends(deadline) {
             return Err("the lost target does not end".to_owned());
         }
         self.start_target(index, self.ports[index], 0)?;
-        self.role(Part::Service)?
-            .says(WHOLE, 1, default_deadline())?;
+        let service = self.role(Part::Service)?;
+        service.logs_any("a rebuilt target", default_deadline(), |event| {
+            matches!(event, LogEvent::TargetUpToDate(_))
+        })?;
         let initiator = self.role(Part::Initiator)?;
         if initiator.has_ended() {
             return Err("the session has ended with the target".to_owned());

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use std::{fs, io};
 
 use deployment::implementation::Role;
+use deployment::log::{self, LogEvent};
 use deployment::network::Network;
 use deployment::process::{Process, Signal, is_orderly};
 use deployment::sandbox::Sandbox;
@@ -201,7 +202,7 @@ impl<'a> Deployment<'a> {
         self.service_log = self.sandbox.path(&format!("{name}.log"));
         let mut process = Process::spawn_logged("service", command, log)?;
         process.wait_for("waited for the initiator", self.settings.limit, |line| {
-            line.contains("waiting for the initiator").then_some(())
+            (LogEvent::parse(line) == Some(LogEvent::WaitingForInitiator)).then_some(())
         })?;
         self.service = Some(process);
         Ok(())
@@ -363,28 +364,23 @@ pub(crate) fn of_log(log: &str, targets: &[&str]) -> Redundancy {
         return Redundancy::Whole;
     }
     let mut state = Redundancy::Unknown;
-    for line in log.lines() {
-        let names = |before: &str, after: &str| {
-            let of = |name: &&str| line.contains(&format!("{before}storage target {name}{after}"));
-            targets.iter().position(of)
+    for event in log::events(log) {
+        let index = |name: &str| targets.iter().position(|target| *target == name);
+        state = match event {
+            // When too few targets are left, the one detached first has missed writes.
+            LogEvent::TargetDetached(name) | LogEvent::TargetMissing(name) => {
+                index(name).map_or(state, Redundancy::Without)
+            }
+            LogEvent::RebuildStarted { target, .. } => {
+                index(target).map_or(state, Redundancy::Rebuilding)
+            }
+            LogEvent::ResyncStarted { .. } => Redundancy::Verifying,
+            LogEvent::TargetUpToDate(_) | LogEvent::ResyncCompleted | LogEvent::AllUpToDate => {
+                Redundancy::Whole
+            }
+            LogEvent::WaitingForInitiator => Redundancy::Unknown,
+            _ => state,
         };
-        // When too few targets are left, the one detached first has missed writes.
-        if let Some(target) = names("detached ", ", going on without it") {
-            state = Redundancy::Without(target);
-        } else if let Some(target) = names("", " is online: rebuilding") {
-            state = Redundancy::Rebuilding(target);
-        } else if let Some(target) = names("", " is missing: starting without it") {
-            state = Redundancy::Without(target);
-        } else if line.contains("was not shut down cleanly: verifying") {
-            state = Redundancy::Verifying;
-        } else if names("", " is up to date").is_some()
-            || line.contains("resync completed")
-            || line.contains("all storage targets are up to date")
-        {
-            state = Redundancy::Whole;
-        } else if line.starts_with("waiting for the initiator") {
-            state = Redundancy::Unknown;
-        }
     }
     state
 }

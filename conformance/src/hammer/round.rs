@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use deployment::log::LogEvent;
 use deployment::process::{Process, Signal};
 use deployment::sandbox::{HOST_DEVICE, Sandbox};
 use fastrand::Rng;
@@ -328,8 +329,15 @@ impl RoundRun<'_, '_, '_> {
                 return Ok(());
             };
             let ended = service.find_line(spoken, Duration::ZERO, |line| {
-                (line.contains("has failed: ") || line.contains("sessions have failed"))
-                    .then_some(())
+                matches!(
+                    LogEvent::parse(line),
+                    Some(
+                        LogEvent::SessionFailed(_)
+                            | LogEvent::MoreSessionsFailed(_)
+                            | LogEvent::SessionsFailed { .. }
+                    )
+                )
+                .then_some(())
             });
             if ended.is_some() || service.has_ended() {
                 return Ok(());

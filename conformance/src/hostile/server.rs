@@ -13,6 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use deployment::implementation::{Implementation, Role};
+use deployment::log::LogEvent;
 use deployment::port::{listeners_of, wait_for_listener};
 use deployment::process::Process;
 use deployment::sandbox::{DPU_DEVICE, HOST_DEVICE, Sandbox};
@@ -116,7 +117,7 @@ impl<'a> Server<'a> {
         self.line = Some(line);
         let mut process = Process::spawn("service", command)?;
         process.wait_for("waited for the initiator", START, |line| {
-            line.contains("waiting for the initiator").then_some(())
+            (LogEvent::parse(line) == Some(LogEvent::WaitingForInitiator)).then_some(())
         })?;
         self.service = Some(process);
         Ok(())

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use deployment::implementation::{Layout, Role};
+use deployment::log::LogEvent;
 use deployment::network::Network;
 use deployment::process::{Exit, Process, Signal, is_orderly};
 use deployment::sandbox::Sandbox;
@@ -142,7 +143,7 @@ impl<'a> Deployment<'a> {
         self.service_log = self.sandbox.path(&format!("{name}.log"));
         let mut process = Process::spawn_logged("service", command, self.sandbox.log(&name)?)?;
         process.wait_for("waited for the initiator", self.settings.limit, |line| {
-            line.contains("waiting for the initiator").then_some(())
+            (LogEvent::parse(line) == Some(LogEvent::WaitingForInitiator)).then_some(())
         })?;
         self.service = Some(process);
         Ok(())

@@ -10,7 +10,7 @@ use prost::Message as _;
 use wire::control::Message;
 use wire::recording::transcript as recorded;
 
-use super::{Entry, Event, Frame, Header, Role};
+use super::{Entry, Event, Frame, Header, InvalidEntry, Role};
 
 /// First bytes of a transcript file.
 pub const MAGIC: [u8; 8] = *b"DOCA-TRN";
@@ -38,8 +38,7 @@ pub enum Error {
         "truncated: {what} ends after {came} of {expected} bytes; its recorder was killed, or the file was cut"
     )]
     Truncated {
-        /// The truncated entry, or the header.
-        what: String,
+        what: Part,
         /// Size in bytes according to its length prefix.
         expected: u64,
         /// Remaining size in bytes.
@@ -47,11 +46,43 @@ pub enum Error {
     },
     /// An entry, or the header, is malformed.
     #[error("{what}: {reason}")]
-    Damaged {
-        /// The entry, or the header.
-        what: String,
-        reason: String,
-    },
+    Damaged { what: Part, reason: Damage },
+}
+
+/// A part of the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Part {
+    #[error("the header")]
+    Header,
+    #[error("the length of the header")]
+    HeaderLength,
+    /// An entry, by its number from 0.
+    #[error("entry {0}")]
+    Entry(usize),
+    #[error("the length of entry {0}")]
+    EntryLength(usize),
+}
+
+impl Part {
+    /// The length prefix of a header or an entry.
+    fn length(self) -> Self {
+        match self {
+            Self::Header | Self::HeaderLength => Self::HeaderLength,
+            Self::Entry(number) | Self::EntryLength(number) => Self::EntryLength(number),
+        }
+    }
+}
+
+/// Reason why an entry, or the header, is malformed.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Damage {
+    /// Its length prefix, in bytes, exceeds the limit.
+    #[error("expected at most {MAX_ENTRY} bytes, its length says {0}")]
+    TooLong(u64),
+    #[error(transparent)]
+    Encoding(prost::DecodeError),
+    #[error(transparent)]
+    Entry(#[from] InvalidEntry),
 }
 
 /// Writes a transcript. Each entry is passed to `W` immediately in one write, so that a killed recorder loses none.
@@ -118,12 +149,12 @@ impl<R: Read> Reader<R> {
         if magic != MAGIC {
             return Err(Error::Magic(magic.escape_ascii().to_string()));
         }
-        let what = || "the header".to_owned();
-        let header: recorded::Header = message(&mut source, what)?.ok_or(Error::Truncated {
-            what: what(),
-            expected: 1,
-            came: 0,
-        })?;
+        let header: recorded::Header =
+            message(&mut source, Part::Header)?.ok_or(Error::Truncated {
+                what: Part::Header,
+                expected: 1,
+                came: 0,
+            })?;
         if header.version != VERSION {
             return Err(Error::Version(header.version));
         }
@@ -147,13 +178,13 @@ impl<R: Read> Reader<R> {
     }
 
     fn read(&mut self) -> Result<Option<Entry>, Error> {
-        let what = || format!("entry {}", self.count);
+        let what = Part::Entry(self.count);
         let Some(entry) = message::<_, recorded::Entry>(&mut self.source, what)? else {
             return Ok(None);
         };
         let entry = Entry::try_from(entry).map_err(|reason| Error::Damaged {
-            what: what(),
-            reason,
+            what,
+            reason: reason.into(),
         })?;
         self.count += 1;
         Ok(Some(entry))
@@ -176,22 +207,22 @@ impl<R: Read> Iterator for Reader<R> {
 /// Reads a message with its length prefix; `None` at the end of the file.
 fn message<R: Read, M: prost::Message + Default>(
     source: &mut R,
-    what: impl Fn() -> String,
+    what: Part,
 ) -> Result<Option<M>, Error> {
-    let Some(length) = length(source, &what)? else {
+    let Some(length) = length(source, what)? else {
         return Ok(None);
     };
     if length > MAX_ENTRY {
         return Err(Error::Damaged {
-            what: what(),
-            reason: format!("expected at most {MAX_ENTRY} bytes, its length says {length}"),
+            what,
+            reason: Damage::TooLong(length),
         });
     }
     let mut bytes = Vec::new();
     source.take(length).read_to_end(&mut bytes)?;
     if (bytes.len() as u64) < length {
         return Err(Error::Truncated {
-            what: what(),
+            what,
             expected: length,
             came: bytes.len() as u64,
         });
@@ -199,13 +230,13 @@ fn message<R: Read, M: prost::Message + Default>(
     M::decode(bytes::Bytes::from(bytes))
         .map(Some)
         .map_err(|error| Error::Damaged {
-            what: what(),
-            reason: error.to_string(),
+            what,
+            reason: Damage::Encoding(error),
         })
 }
 
 /// Reads a varint; `None` at the end of the file.
-fn length(source: &mut impl Read, what: impl Fn() -> String) -> Result<Option<u64>, Error> {
+fn length(source: &mut impl Read, what: Part) -> Result<Option<u64>, Error> {
     let mut length = 0;
     // A longer varint would exceed the limit.
     for index in 0..5 {
@@ -214,7 +245,7 @@ fn length(source: &mut impl Read, what: impl Fn() -> String) -> Result<Option<u6
             return match index {
                 0 => Ok(None),
                 came => Err(Error::Truncated {
-                    what: format!("the length of {}", what()),
+                    what: what.length(),
                     expected: came + 1,
                     came,
                 }),
@@ -533,8 +564,11 @@ mod tests {
     #[test]
     fn other_files_are_refused() {
         let refused = |bytes: &[u8]| Transcript::from_reader(bytes).expect_err("no transcript");
-        let text = refused(b"\x7fELF and more").to_string();
-        assert!(text.contains(r"\x7fELF and"), "{text}");
+        let other = refused(b"\x7fELF and more");
+        assert!(
+            matches!(&other, Error::Magic(found) if found == r"\x7fELF and"),
+            "{other}"
+        );
         let header = recorded::Header {
             version: 2,
             ..Default::default()
@@ -544,8 +578,14 @@ mod tests {
         // A length that exceeds the file is refused before anything is read.
         bytes.truncate(MAGIC.len());
         bytes.extend([0xff; 9]);
-        let text = refused(&bytes).to_string();
-        assert!(text.contains("the header: expected at most"), "{text}");
+        let too_long = refused(&bytes);
+        assert!(
+            matches!(
+                &too_long,
+                Error::Damaged { what: Part::Header, reason: Damage::TooLong(length) } if *length > MAX_ENTRY
+            ),
+            "{too_long}"
+        );
 
         let mut damaged = file(&Transcript {
             entries: Vec::new(),
@@ -553,8 +593,17 @@ mod tests {
         });
         let nothing = recorded::Entry::default();
         damaged.extend(nothing.encode_length_delimited_to_vec());
-        let text = refused(&damaged).to_string();
-        assert_eq!(text, "entry 0: expected an event, it has none");
+        let without_event = refused(&damaged);
+        assert!(
+            matches!(
+                &without_event,
+                Error::Damaged {
+                    what: Part::Entry(0),
+                    reason: Damage::Entry(InvalidEntry::NoEvent)
+                }
+            ),
+            "{without_event}"
+        );
     }
 
     #[test]

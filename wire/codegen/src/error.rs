@@ -85,7 +85,7 @@ pub enum Problem {
     DoesNotApply {
         option: &'static str,
         /// The construct with the option.
-        to: String,
+        to: Construct,
     },
     /// A required option is missing.
     #[error("option `{option}` is missing: specify {what}")]
@@ -98,15 +98,15 @@ pub enum Problem {
     NoComment,
     /// A protobuf type without a wire format.
     #[error("{0} has no layout: use uint32, uint64, an enumeration, string or bytes")]
-    UnsupportedType(String),
+    UnsupportedType(FieldType),
     /// A construct that the layout options do not support.
     #[error("{0}")]
-    Unsupported(&'static str),
+    Unsupported(Unsupported),
     /// A width that the number cannot have.
-    #[error("expected a width of {expected} bytes, got {found}")]
+    #[error("expected a width of {} bytes, got {found}", choices(expected))]
     Width {
         /// Possible widths in bytes.
-        expected: &'static str,
+        expected: &'static [u32],
         /// Stated width in bytes.
         found: u64,
     },
@@ -165,10 +165,10 @@ pub enum Problem {
     DuplicateType { number: u32, other: String },
     /// A payload that cannot be distinguished from the one that it is an alternative to.
     #[error("is an alternative to another payload, and has {0}")]
-    WrongAlternative(&'static str),
+    WrongAlternative(WrongAlternative),
     /// A payload that is not a longer form of the one that it extends.
     #[error("extends another payload, and has {0}")]
-    WrongExtension(&'static str),
+    WrongExtension(WrongExtension),
     /// Two declarations of the same name.
     #[error("the name `{name}` is already that of {other}")]
     DuplicateName { name: String, other: String },
@@ -186,11 +186,120 @@ pub enum Problem {
     LengthNotFirst(u32),
     /// A name that is not a field, message or enumeration of the schema.
     #[error("expected {what}, got `{found}`")]
-    NotFound {
-        /// Kind of declaration that was expected.
-        what: &'static str,
-        found: String,
-    },
+    NotFound { what: Declaration, found: String },
+}
+
+/// Constructs to which some options do not apply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Construct {
+    #[error("a number")]
+    Number,
+    #[error("a constant")]
+    Constant,
+    #[error("an enumeration")]
+    Enumeration,
+    #[error("a text")]
+    Text,
+    #[error("a blob")]
+    Blob,
+    #[error("a field of a view")]
+    ViewField,
+    #[error("a field outside of a frame's `oneof`")]
+    FieldOutsideOneof,
+    #[error("a payload, which lies after the frame's header")]
+    FramePayload,
+    #[error("anything but a record")]
+    OtherThanRecord,
+    #[error("anything but a frame")]
+    OtherThanFrame,
+}
+
+/// Field types without a wire format.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum FieldType {
+    #[error("a repeated field")]
+    Repeated,
+    #[error("an optional field")]
+    Optional,
+    #[error("an enumeration of another file")]
+    ForeignEnumeration,
+    /// Another protobuf type, by its name.
+    #[error("{0}")]
+    Named(String),
+}
+
+/// Constructs that the layout options do not support.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Unsupported {
+    #[error("a negative value has no layout")]
+    NegativeValue,
+    #[error("nested declarations have no layout: declare them in the file")]
+    NestedDeclaration,
+    #[error("only a frame has a `oneof`, of its payloads")]
+    OneofOutsideFrame,
+    #[error("a frame has exactly one `oneof`, of its payloads")]
+    NotOneOneof,
+    #[error("a payload is a message, or google.protobuf.Empty")]
+    PayloadIsNoMessage,
+    #[error("a payload is a message of the frame's package")]
+    PayloadOfOtherPackage,
+}
+
+/// Properties that an alternative to another payload cannot have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum WrongAlternative {
+    #[error("another type than that")]
+    OtherType,
+    #[error("a longer form beside it")]
+    HasLongerForm,
+    #[error("another alternative beside it")]
+    SecondAlternative,
+    #[error("no bytes that distinguish them")]
+    NoBytes,
+}
+
+/// Properties that a longer form of another payload cannot have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum WrongExtension {
+    #[error("another type than what it extends")]
+    OtherType,
+    #[error("what it extends has no fixed size")]
+    VariableSize,
+    #[error("other fields at its beginning than what it extends, or no more")]
+    OtherFields,
+    #[error(
+        "no constant of 8 bytes as its first field that distinguishes it from the other longer forms"
+    )]
+    NotDistinguished,
+}
+
+/// Kinds of declarations that an option refers to by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Declaration {
+    #[error("a field of this message as a factor")]
+    Factor,
+    #[error("a payload of this frame that extends no other")]
+    ExtendedPayload,
+    #[error("a payload of this frame that is no other form of one")]
+    AlternativePayload,
+    #[error("a message of the form FORM_PAYLOAD")]
+    PayloadMessage,
+}
+
+/// Numbers as "1, 2 or 4".
+fn choices(numbers: &[u32]) -> String {
+    let numbers: Vec<_> = numbers.iter().map(u32::to_string).collect();
+    match numbers.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, others)) => format!("{} or {last}", others.join(", ")),
+        None => String::new(),
+    }
 }
 
 /// Field numbers of the descriptors, which make up the paths of source locations.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::{
-    Problem, SchemaError,
+    Declaration, Problem, SchemaError, WrongAlternative, WrongExtension,
     model::{Field, Form, Frame, Message, Module, Schema, Variant},
     read::largest_number,
 };
@@ -240,11 +240,11 @@ impl Place<'_> {
     fn check_extension(&self, frame: &Frame, variant: &Variant, base: &str) -> Result<(), Problem> {
         let extended = frame.types().find(|other| other.name == *base);
         let extended = extended.ok_or_else(|| Problem::NotFound {
-            what: "a payload of this frame that extends no other",
+            what: Declaration::ExtendedPayload,
             found: base.to_owned(),
         })?;
         if extended.number != variant.number {
-            return Err(Problem::WrongExtension("another type than what it extends"));
+            return Err(Problem::WrongExtension(WrongExtension::OtherType));
         }
         let fields = |variant: &Variant| {
             let payload = variant.payload.as_ref();
@@ -254,7 +254,7 @@ impl Place<'_> {
         };
         let (shorter, longer) = (fields(extended), fields(variant));
         if shorter.iter().any(Field::is_variable) {
-            return Err(Problem::WrongExtension("what it extends has no fixed size"));
+            return Err(Problem::WrongExtension(WrongExtension::VariableSize));
         }
         let layout = |field: &Field| {
             (
@@ -270,9 +270,7 @@ impl Place<'_> {
                 .zip(longer)
                 .all(|(one, other)| layout(one) == layout(other));
         if !begins {
-            return Err(Problem::WrongExtension(
-                "other fields at its beginning than what it extends, or no more",
-            ));
+            return Err(Problem::WrongExtension(WrongExtension::OtherFields));
         }
         let mark = |longer: &Variant| {
             let own = fields(longer).get(shorter.len());
@@ -284,9 +282,7 @@ impl Place<'_> {
             .extensions_of(extended)
             .take_while(|&other| other != variant);
         if before.any(are_alike) {
-            return Err(Problem::WrongExtension(
-                "no constant of 8 bytes as its first field that distinguishes it from the other longer forms",
-            ));
+            return Err(Problem::WrongExtension(WrongExtension::NotDistinguished));
         }
         Ok(())
     }
@@ -298,7 +294,7 @@ impl Place<'_> {
             .iter()
             .find(|message| message.name == name && message.form == Form::Payload)
             .ok_or_else(|| Problem::NotFound {
-                what: "a message of the form FORM_PAYLOAD",
+                what: Declaration::PayloadMessage,
                 found: name.to_owned(),
             })?;
         Ok(u64::from(payload.fixed_width()) + u64::from(payload.variable_width()))
@@ -310,21 +306,21 @@ impl Place<'_> {
 fn check_alternative(frame: &Frame, variant: &Variant, base: &str) -> Result<(), Problem> {
     let other = frame.types().find(|other| other.name == *base);
     let other = other.ok_or_else(|| Problem::NotFound {
-        what: "a payload of this frame that is no other form of one",
+        what: Declaration::AlternativePayload,
         found: base.to_owned(),
     })?;
     let wrong = |what| Err(Problem::WrongAlternative(what));
     if other.number != variant.number {
-        return wrong("another type than that");
+        return wrong(WrongAlternative::OtherType);
     }
     if variant.extends.is_some() || frame.extensions_of(other).next().is_some() {
-        return wrong("a longer form beside it");
+        return wrong(WrongAlternative::HasLongerForm);
     }
     if frame.alternative_of(other) != Some(variant) {
-        return wrong("another alternative beside it");
+        return wrong(WrongAlternative::SecondAlternative);
     }
     if variant.payload.is_none() || other.payload.is_none() {
-        return wrong("no bytes that distinguish them");
+        return wrong(WrongAlternative::NoBytes);
     }
     Ok(())
 }

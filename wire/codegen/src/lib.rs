@@ -19,7 +19,10 @@ mod read;
 
 use std::path::Path;
 
-pub use error::{Error, Problem, SchemaError};
+pub use error::{
+    Construct, Declaration, Error, FieldType, Problem, SchemaError, Unsupported, WrongAlternative,
+    WrongExtension,
+};
 pub use model::Schema;
 use prost_reflect::DescriptorPool;
 

@@ -12,7 +12,7 @@ use crate::model::{
     ByteOrder, Enum, EnumValue, Field, Form, Frame, Kind, Message, Module, Prefixed, Product,
     Schema, Span, Variant,
 };
-use crate::{Error, Problem, SchemaError};
+use crate::{Construct, Declaration, Error, FieldType, Problem, SchemaError, Unsupported};
 
 /// Reads the modules of `files`, which the pool was compiled from. A file without the option `file` is not a module.
 pub(crate) fn schema(pool: &DescriptorPool, files: &[&str]) -> Result<Schema, Error> {
@@ -164,9 +164,8 @@ fn enumeration(context: &Context, descriptor: &EnumDescriptor) -> Result<Enum, S
     let mut values = Vec::new();
     for value in descriptor.values() {
         let place = place.field(value.name());
-        let number = u32::try_from(value.number()).map_err(|_negative| {
-            place.error(Problem::Unsupported("a negative value has no layout"))
-        })?;
+        let number = u32::try_from(value.number())
+            .map_err(|_negative| place.error(Problem::Unsupported(Unsupported::NegativeValue)))?;
         let name = value.name().to_snake_case();
         values.push(EnumValue {
             name: name.strip_prefix(&prefix).unwrap_or(&name).to_owned(),
@@ -235,9 +234,7 @@ fn read_message(context: &Context, descriptor: &MessageDescriptor) -> Result<Mes
     let fail = |problem| place.error(problem);
     let docs = context.docs(&place, descriptor.path())?;
     if descriptor.child_messages().len() + descriptor.child_enums().len() > 0 {
-        return Err(fail(Problem::Unsupported(
-            "nested declarations have no layout: declare them in the file",
-        )));
+        return Err(fail(Problem::Unsupported(Unsupported::NestedDeclaration)));
     }
     let mut options = Options::of(&descriptor.options(), "message")
         .map_err(fail)?
@@ -257,20 +254,15 @@ fn read_message(context: &Context, descriptor: &MessageDescriptor) -> Result<Mes
     let frame = options.group("frame").map_err(fail)?;
     options.finish().map_err(fail)?;
 
-    let inapplicable = |option, to: &str| {
-        fail(Problem::DoesNotApply {
-            option,
-            to: to.to_owned(),
-        })
-    };
+    let inapplicable = |option, to| fail(Problem::DoesNotApply { option, to });
     if at_end && form != form_number::RECORD {
-        return Err(inapplicable("at_end", "anything but a record"));
+        return Err(inapplicable("at_end", Construct::OtherThanRecord));
     }
     if product.is_some() && form != form_number::RECORD {
-        return Err(inapplicable("product", "anything but a record"));
+        return Err(inapplicable("product", Construct::OtherThanRecord));
     }
     if frame.is_some() && form != form_number::FRAME {
-        return Err(inapplicable("frame", "anything but a frame"));
+        return Err(inapplicable("frame", Construct::OtherThanFrame));
     }
     let oneofs: Vec<_> = descriptor
         .oneofs()
@@ -295,9 +287,7 @@ fn read_message(context: &Context, descriptor: &MessageDescriptor) -> Result<Mes
         }));
     }
     if !matches!(form, Form::Frame(_)) && !oneofs.is_empty() {
-        return Err(fail(Problem::Unsupported(
-            "only a frame has a `oneof`, of its payloads",
-        )));
+        return Err(fail(Problem::Unsupported(Unsupported::OneofOutsideFrame)));
     }
     let fields: Vec<_> = descriptor
         .fields()
@@ -315,7 +305,7 @@ fn read_message(context: &Context, descriptor: &MessageDescriptor) -> Result<Mes
         for factor in &product.factors {
             if !fields.iter().any(|field| field.name == *factor) {
                 return Err(fail(Problem::NotFound {
-                    what: "a field of this message as a factor",
+                    what: Declaration::Factor,
                     found: factor.clone(),
                 }));
             }
@@ -347,7 +337,7 @@ fn refuse_limits(place: &Place, fields: &[Field]) -> Result<(), SchemaError> {
         };
         return Err(place.field(&field.name).error(Problem::DoesNotApply {
             option,
-            to: "a field of a view".to_owned(),
+            to: Construct::ViewField,
         }));
     }
     Ok(())
@@ -377,9 +367,7 @@ fn read_frame(
         )
     })?;
     let [oneof] = oneofs else {
-        return Err(fail(Problem::Unsupported(
-            "a frame has exactly one `oneof`, of its payloads",
-        )));
+        return Err(fail(Problem::Unsupported(Unsupported::NotOneOneof)));
     };
     let variants = oneof
         .fields()
@@ -425,14 +413,12 @@ fn variant(
         "max",
     ] {
         options
-            .refuse(option, "a payload, which lies after the frame's header")
+            .refuse(option, Construct::FramePayload)
             .map_err(fail)?;
     }
     options.finish().map_err(fail)?;
     let ProtoKind::Message(payload) = descriptor.kind() else {
-        return Err(fail(Problem::Unsupported(
-            "a payload is a message, or google.protobuf.Empty",
-        )));
+        return Err(fail(Problem::Unsupported(Unsupported::PayloadIsNoMessage)));
     };
     let payload = if payload.full_name() == EMPTY {
         None
@@ -440,7 +426,7 @@ fn variant(
         Some(payload.name().to_owned())
     } else {
         return Err(fail(Problem::Unsupported(
-            "a payload is a message of the frame's package",
+            Unsupported::PayloadOfOtherPackage,
         )));
     };
     Ok(Variant {
@@ -516,10 +502,10 @@ fn read_undocumented(
     docs: String,
 ) -> Result<Field, Problem> {
     if descriptor.is_list() || descriptor.is_map() {
-        return Err(Problem::UnsupportedType("a repeated field".to_owned()));
+        return Err(Problem::UnsupportedType(FieldType::Repeated));
     }
     if descriptor.supports_presence() && descriptor.kind().as_message().is_none() {
-        return Err(Problem::UnsupportedType("an optional field".to_owned()));
+        return Err(Problem::UnsupportedType(FieldType::Optional));
     }
     let Some(mut options) = Options::of(&descriptor.options(), "field")? else {
         return Err(Problem::Missing {
@@ -537,7 +523,7 @@ fn read_undocumented(
             option: "byte_order",
             what: "which byte of the number comes first, here or for the file",
         })?;
-    options.refuse("message_type", "a field outside of a frame's `oneof`")?;
+    options.refuse("message_type", Construct::FieldOutsideOneof)?;
     let kind = kind(&mut options, descriptor)?;
     options.finish()?;
     Ok(Field {
@@ -555,14 +541,12 @@ fn kind(options: &mut Options, descriptor: &FieldDescriptor) -> Result<Kind, Pro
         ProtoKind::Uint64 | ProtoKind::Fixed64 => number(options, Widths::Just8),
         ProtoKind::Enum(enumeration) => {
             for option in ["constant", "min", "max"] {
-                options.refuse(option, "an enumeration")?;
+                options.refuse(option, Construct::Enumeration)?;
             }
             if enumeration.parent_file() != descriptor.parent_file() {
-                return Err(Problem::UnsupportedType(
-                    "an enumeration of another file".to_owned(),
-                ));
+                return Err(Problem::UnsupportedType(FieldType::ForeignEnumeration));
             }
-            let width = width(options, Widths::UpTo4, "an enumeration")?;
+            let width = width(options, Widths::UpTo4, Construct::Enumeration)?;
             let largest = enumeration.values().map(|value| value.number()).max();
             let largest = u64::try_from(largest.unwrap_or(0)).unwrap_or(0);
             if largest > largest_number(width) {
@@ -577,14 +561,16 @@ fn kind(options: &mut Options, descriptor: &FieldDescriptor) -> Result<Kind, Pro
                 name: enumeration.name().to_owned(),
             })
         }
-        ProtoKind::String => prefixed(options, "a text").map(Kind::Text),
-        ProtoKind::Bytes => prefixed(options, "a blob").map(Kind::Blob),
-        other => Err(Problem::UnsupportedType(format!("{other:?}"))),
+        ProtoKind::String => prefixed(options, Construct::Text).map(Kind::Text),
+        ProtoKind::Bytes => prefixed(options, Construct::Blob).map(Kind::Blob),
+        other => Err(Problem::UnsupportedType(FieldType::Named(format!(
+            "{other:?}"
+        )))),
     }
 }
 
 fn number(options: &mut Options, widths: Widths) -> Result<Kind, Problem> {
-    let width = width(options, widths, "a number")?;
+    let width = width(options, widths, Construct::Number)?;
     let mut bounded = |option| match options.number(option) {
         Some(found) if found > largest_number(width) => Err(Problem::TooLarge {
             option,
@@ -598,7 +584,7 @@ fn number(options: &mut Options, widths: Widths) -> Result<Kind, Problem> {
         let option = if min.is_some() { "min" } else { "max" };
         return Err(Problem::DoesNotApply {
             option,
-            to: "a constant".to_owned(),
+            to: Construct::Constant,
         });
     }
     if let (Some(min), Some(max)) = (min, max)
@@ -614,7 +600,7 @@ fn number(options: &mut Options, widths: Widths) -> Result<Kind, Problem> {
     })
 }
 
-fn prefixed(options: &mut Options, what: &str) -> Result<Prefixed, Problem> {
+fn prefixed(options: &mut Options, what: Construct) -> Result<Prefixed, Problem> {
     for option in ["width", "constant", "min", "max"] {
         options.refuse(option, what)?;
     }
@@ -637,7 +623,7 @@ fn prefixed(options: &mut Options, what: &str) -> Result<Prefixed, Problem> {
     Ok(Prefixed { prefix, max })
 }
 
-fn width(options: &mut Options, widths: Widths, what: &str) -> Result<u32, Problem> {
+fn width(options: &mut Options, widths: Widths, what: Construct) -> Result<u32, Problem> {
     for option in ["length_prefix", "max_length"] {
         options.refuse(option, what)?;
     }
@@ -661,12 +647,12 @@ enum Widths {
 
 /// Checks the width of a number.
 fn checked_width(found: u64, widths: Widths) -> Result<u32, Problem> {
-    let (accepted, expected): (&[u32], _) = match widths {
-        Widths::UpTo4 => (&[1, 2, 4], "1, 2 or 4"),
-        Widths::Just8 => (&[8], "8"),
-        Widths::UpTo8 => (&[1, 2, 4, 8], "1, 2, 4 or 8"),
+    let expected: &[u32] = match widths {
+        Widths::UpTo4 => &[1, 2, 4],
+        Widths::Just8 => &[8],
+        Widths::UpTo8 => &[1, 2, 4, 8],
     };
-    accepted
+    expected
         .iter()
         .copied()
         .find(|&width| u64::from(width) == found)
@@ -793,12 +779,9 @@ impl Options {
     }
 
     /// Refuses an option that is set, because it does not apply.
-    pub(crate) fn refuse(&mut self, option: &'static str, to: &str) -> Result<(), Problem> {
+    pub(crate) fn refuse(&mut self, option: &'static str, to: Construct) -> Result<(), Problem> {
         if self.set.remove(option).is_some() {
-            return Err(Problem::DoesNotApply {
-                option,
-                to: to.to_owned(),
-            });
+            return Err(Problem::DoesNotApply { option, to });
         }
         Ok(())
     }

@@ -212,8 +212,13 @@ fn sbc_header_of_another_file_is_refused() {
     let error =
         sbc::Header::parse(&hex("cafef00d1337fade 00001000 00000100")).expect_err("not its magic");
     assert_eq!(
-        error.to_string(),
-        "sbc_header.magic: expected 0xdeadf00d1337fade, got 0xcafef00d1337fade"
+        error,
+        DecodeError::WrongConstant {
+            message: "sbc_header",
+            field: "magic",
+            expected: 0xdead_f00d_1337_fade,
+            found: 0xcafe_f00d_1337_fade,
+        }
     );
 }
 
@@ -254,8 +259,14 @@ fn sbc_blocks_have_a_size() {
     };
     let error = sbc::Header::parse(&header.emit()).expect_err("blocks of nothing");
     assert_eq!(
-        error.to_string(),
-        "sbc_header.block_size: expected 1 to 4294967295, got 0"
+        error,
+        DecodeError::OutOfRange {
+            message: "sbc_header",
+            field: "block_size",
+            min: 1,
+            max: u64::from(u32::MAX),
+            found: 0,
+        }
     );
     let empty = sbc::Header {
         block_size: 512,

@@ -1,7 +1,7 @@
 //! Offsets and widths that are not a layout are refused, with the name of the message and the field.
 
 use crate::{assert_refused, check};
-use wire_codegen::Problem;
+use wire_codegen::{Declaration, Problem, WrongAlternative, WrongExtension};
 
 /// A payload with these fields.
 fn payload(fields: &str) -> String {
@@ -347,7 +347,7 @@ fn message_that_is_not_a_payload_is_refused() {
         &schema,
         "Frame.one",
         Problem::NotFound {
-            what: "a message of the form FORM_PAYLOAD",
+            what: Declaration::PayloadMessage,
             found: "Payload".into(),
         },
     );
@@ -397,27 +397,25 @@ fn a_longer_form_has_the_type_and_the_beginning_of_another() {
         (
             "Payload",
             r#"message_type: 9 extends: "first""#,
-            Problem::WrongExtension("another type than what it extends"),
+            Problem::WrongExtension(WrongExtension::OtherType),
         ),
         (
             "Payload",
             r#"message_type: 7 extends: "nobody""#,
             Problem::NotFound {
-                what: "a payload of this frame that extends no other",
+                what: Declaration::ExtendedPayload,
                 found: "nobody".into(),
             },
         ),
         (
             "google.protobuf.Empty",
             r#"message_type: 7 extends: "first""#,
-            Problem::WrongExtension(
-                "other fields at its beginning than what it extends, or no more",
-            ),
+            Problem::WrongExtension(WrongExtension::OtherFields),
         ),
         (
             "Payload",
             r#"message_type: 8 extends: "second""#,
-            Problem::WrongExtension("what it extends has no fixed size"),
+            Problem::WrongExtension(WrongExtension::VariableSize),
         ),
         (
             "Payload",
@@ -435,9 +433,7 @@ fn a_longer_form_has_the_type_and_the_beginning_of_another() {
         #
         Payload fourth = 4 [(doca_storage.layout.field) = { message_type: 7 extends: "first" }];"#,
     );
-    let problem = Problem::WrongExtension(
-        "no constant of 8 bytes as its first field that distinguishes it from the other longer forms",
-    );
+    let problem = Problem::WrongExtension(WrongExtension::NotDistinguished);
     assert_refused(&twice, "Frame.fourth", problem);
 }
 
@@ -452,30 +448,30 @@ fn an_alternative_has_the_type_of_a_payload_without_other_forms_and_bytes() {
         (
             "Payload",
             r#"message_type: 9 alternative_to: "second""#,
-            Problem::WrongAlternative("another type than that"),
+            Problem::WrongAlternative(WrongAlternative::OtherType),
         ),
         (
             "Payload",
             r#"message_type: 8 alternative_to: "nobody""#,
             Problem::NotFound {
-                what: "a payload of this frame that is no other form of one",
+                what: Declaration::AlternativePayload,
                 found: "nobody".into(),
             },
         ),
         (
             "Payload",
             r#"message_type: 7 alternative_to: "first""#,
-            Problem::WrongAlternative("no bytes that distinguish them"),
+            Problem::WrongAlternative(WrongAlternative::NoBytes),
         ),
         (
             "google.protobuf.Empty",
             alternative,
-            Problem::WrongAlternative("no bytes that distinguish them"),
+            Problem::WrongAlternative(WrongAlternative::NoBytes),
         ),
         (
             "Payload",
             r#"message_type: 8 alternative_to: "second" extends: "second""#,
-            Problem::WrongAlternative("a longer form beside it"),
+            Problem::WrongAlternative(WrongAlternative::HasLongerForm),
         ),
     ] {
         assert_refused(&third(message, layout), "Frame.third", problem);
@@ -484,6 +480,6 @@ fn an_alternative_has_the_type_of_a_payload_without_other_forms_and_bytes() {
         "Payload third = 3 {0}\n#\nPayload fourth = 4 {0}",
         option(alternative)
     ));
-    let problem = Problem::WrongAlternative("another alternative beside it");
+    let problem = Problem::WrongAlternative(WrongAlternative::SecondAlternative);
     assert_refused(&twice, "Frame.fourth", problem);
 }
