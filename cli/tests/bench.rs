@@ -174,7 +174,7 @@ fn statically_linked_roles_are_not_compared_with_twins() {
     ]);
     let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let left_out = document["left_out"].to_string();
-    mentions(&left_out, &["rust", "cpp"]);
+    mentions(&left_out, &["--impl", "--library-path"]);
     // No deployment with exchanged roles is measured.
     let output = bench(&[
         "--compare",

@@ -272,6 +272,15 @@ fn has_ended(server: &Process, session: u64) -> bool {
         || server.has_logged(LogEvent::SessionFailed(session))
 }
 
+/// Waits until a server has reported the end of a session.
+fn wait_for_end(server: &Process, session: u64) {
+    let deadline = default_deadline();
+    while !has_ended(server, session) {
+        assert!(Instant::now() < deadline, "{}", server.stderr());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
 #[test]
 fn busy_initiator_is_not_dropped() {
     let sandbox = Sandbox::new();
@@ -286,7 +295,7 @@ fn busy_initiator_is_not_dropped() {
     assert!(!has_ended(&service, 1), "{}", service.stderr());
     initiator.signal(Signal::INT);
     expect_failure(initiator);
-    wait_for_log(&service, LogEvent::SessionFailed(1), 1);
+    wait_for_end(&service, 1);
     wait_for_log(&service, LogEvent::WaitingForInitiator, 2);
     sandbox.short_run("read_write_data_validity_test", &[]);
     ended(service, 0);
@@ -615,11 +624,7 @@ fn next_session_excludes_the_lost_target() {
     interrupted(writer);
     for number in [0, 2] {
         let target = set.targets[number].as_ref().expect("it runs");
-        let deadline = default_deadline();
-        while !has_ended(target, 2) {
-            assert!(Instant::now() < deadline, "{}", target.stderr());
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        wait_for_end(target, 2);
     }
     set.start(1);
     // A target may refuse the service while its last session is ending: then this attempt fails, and the next one succeeds.

@@ -364,8 +364,8 @@ fn wrong_certificates() -> Result<(), Failed> {
     for certificate in ["other-127.0.0.1", "expired-127.0.0.1", "ca-storage.example"] {
         let near = machine(certificate, certificate);
         // The target connects first to the service, whose memory it imports.
-        let of_service = ["TLS: received fatal alert", "DOCA_ERROR_AUTHENTICATION"];
-        refused_with(&near, &far, &of_service, &["TLS: invalid peer certificate"])?;
+        let of_service = ["TLS", "DOCA_ERROR_AUTHENTICATION"];
+        refused_with(&near, &far, &of_service, &["TLS", "certificate"])?;
     }
     zero_copy("127.0.0.1", &machine("near", "ca-127.0.0.1"), &far, "4096")
 }

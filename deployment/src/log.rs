@@ -170,8 +170,11 @@ impl<'a> LogEvent<'a> {
         ) {
             return Some(Self::ResyncStarted { stripes });
         }
-        if let Some(epoch) = between(line, ": epoch ", "-").filter(|_| line.contains("superblock"))
+        if let Some((_, epoch)) = line
+            .split_once("superblock of set ")
+            .and_then(|(_, superblock)| superblock.split_once(": epoch "))
         {
+            let (epoch, _) = epoch.split_once('-')?;
             let epoch = epoch.parse().ok()?;
             return Some(Self::SuperblockPersisted { epoch });
         }
@@ -280,7 +283,7 @@ mod tests {
                 },
             ),
             (
-                "superblock of set 6f: epoch 3-00ab, open",
+                "2026-01-01 INFO role: superblock of set 6f-1: epoch 3-00ab, open",
                 LogEvent::SuperblockPersisted { epoch: 3 },
             ),
             ("session 12 has failed: x", LogEvent::SessionFailed(12)),
