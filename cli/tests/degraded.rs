@@ -319,10 +319,10 @@ fn target_with_its_blocks_is_rebuilt_only_where_it_missed_writes() {
 #[test]
 fn restarted_targets_are_rebuilt_under_load() {
     let mut load = Load::new(2_000_000_000, &[]);
-    for number in 0..3 {
+    for (number, name) in TARGETS.iter().enumerate() {
         load.kill(number);
         load.start_again(number);
-        wait_for_log(&load.service, complete_rebuild(TARGETS[number]), 1);
+        wait_for_log(&load.service, complete_rebuild(name), 1);
         load.wait_for_rebuild(number);
         std::thread::sleep(Duration::from_millis(200));
     }

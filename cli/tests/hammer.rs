@@ -184,7 +184,7 @@ fn failed_ios_and_leftover_processes_and_files_are_detected() {
              exec $program conformance faulty-target --content $blocks --block-size $size --fault fail-io:7:17 --listen-port $port\n",
             "failed: 1",
         ),
-        ("sleep 20 &\nexec $program target $all\n", "/sleep"),
+        ("sleep 20 &\nexec $program target $all\n", "/proc/"),
         (
             "touch $SOFTDOCA_RUNTIME_DIR/left\nexec $program target $all\n",
             "/left",
