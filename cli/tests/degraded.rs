@@ -13,12 +13,10 @@ use doca::ErrorCode;
 use serde_json::{Value, json};
 use wire::control::{Message, Payload};
 
-use crate::support::gga::{
-    BLOCKS, Set, TARGETS, compressible, interrupted, redundancy, wait_for_io,
-};
+use crate::support::gga::{BLOCKS, Set, TARGETS, compressible, interrupted, redundancy};
 use crate::support::{
     BLOCK_SIZE, Sandbox, TIMEOUT, default_deadline, document, expect_error, expect_failure, killed,
-    mentions, text, wait_for_log, wait_for_progress, wait_for_value, waiting,
+    mentions, text, wait_for_io, wait_for_log, wait_for_value, waiting,
 };
 
 /// Operations per worker: enough for some seconds on any machine.
@@ -241,7 +239,7 @@ fn flushes_reach_every_target() {
 fn flushes_succeed_without_a_lost_target() {
     let mut load = Load::with_initiator(&["--flush-every", "3"], 2_000_000_000, &[]);
     load.kill(2);
-    wait_for_progress(&load.initiator);
+    wait_for_io(&load.initiator);
     load.start_with_its_blocks(2);
     load.wait_for_rebuild(2);
     goes_on(&load.initiator);
@@ -351,7 +349,7 @@ fn target_that_sends_unsolicited_messages_is_lost_and_rejoins() {
     let mut load = Load::behind(ports, 2_000_000_000, &[]);
     let line = line.expect("it was started");
     // Once I/Os are served: before that, the session would end and not only the target be lost.
-    wait_for_progress(&load.initiator);
+    wait_for_io(&load.initiator);
     let message = Message {
         message_id: 1,
         correlation_id: 1,
@@ -399,7 +397,7 @@ fn service_stopped_for_longer_than_its_timeouts_detaches_no_target() {
     let load = Load::new(2_000_000_000, &["--control-timeout", "8"]);
     // The service is stopped once for a short time; or it runs briefly now and then, while its targets do not run.
     for (times, stopped) in [(1, &[][..]), (8, &[1]), (8, &[0, 1, 2])] {
-        wait_for_progress(&load.initiator);
+        wait_for_io(&load.initiator);
         let targets = || stopped.iter().map(|&target| &load.targets[target]);
         targets().for_each(|target| target.signal(Signal::STOP));
         for _ in 0..times {
@@ -448,7 +446,7 @@ fn answer_received_while_the_service_was_stopped_is_in_time() {
 fn second_stopped_target_is_not_detached() {
     for (first, second) in [(0, 1), (1, 2), (2, 0)] {
         let mut load = Load::new(2_000_000_000, &["--control-timeout", "2"]);
-        wait_for_progress(&load.initiator);
+        wait_for_io(&load.initiator);
         load.targets[first].signal(Signal::STOP);
         load.targets[second].signal(Signal::STOP);
         let is_awaited = |event: LogEvent<'_>| {
@@ -478,7 +476,7 @@ fn second_stopped_target_is_not_detached() {
 fn second_loss_fails_the_io_only() {
     let load = Load::new(2_000_000_000, &[]);
     load.targets[1].signal(Signal::KILL);
-    wait_for_progress(&load.initiator);
+    wait_for_io(&load.initiator);
     load.targets[0].signal(Signal::KILL);
     let said = expect_failure(load.initiator);
     assert!(said.contains("IO_FAILED") || said.contains("I/O"), "{said}");

@@ -404,7 +404,8 @@ fn exit_status_is_checked() {
 fn initiator_that_misses_an_error_is_a_failure() {
     let script = format!("{OURS}\n{PROGRAM} initiator \"$@\"\nexit 0");
     for check in ["failing_io", "io_past_end", "corrupt_block"] {
-        fails(INITIATOR, &script, check, &["initiator"]);
+        let expected = ["expected", "initiator", "fail"];
+        fails(INITIATOR, &script, check, &expected);
     }
 }
 

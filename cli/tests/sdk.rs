@@ -287,6 +287,8 @@ fn table_has_totals() {
     };
     assert!(line("pe_polling").contains("PASS"), "{text}");
     assert!(line("pe_event").contains("FAIL"), "{text}");
+    // The output that it lacks.
+    mentions(line("pe_event"), &["completed"]);
     mentions(line("pe_single"), &["3"]);
     assert!(line("graph").contains("NOT FOUND"), "{text}");
     mentions(text.lines().last().expect("totals"), &["1", "2"]);

@@ -18,10 +18,10 @@ use deployment::network::Network;
 use deployment::port::Port;
 use deployment::process::{Process, Signal};
 use libtest_mimic::{Arguments, Failed, Trial};
-use support::gga::{self, wait_for_io};
+use support::gga::{self};
 use support::{
     Certificates, TIMEOUT, default_deadline, document, killed, long_timeouts, start_target, text,
-    wait_for_log, wait_for_value, waiting,
+    wait_for_io, wait_for_log, wait_for_value, waiting,
 };
 
 type Test = fn() -> Result<(), Failed>;

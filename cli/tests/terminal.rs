@@ -359,7 +359,7 @@ fn sessions_of_roles_fit() {
         fits(&recording, width, &["top"]);
     }
     let recording = ended(initiator);
-    mentions(&recording, &["2000", "8192000"]);
+    mentions(&recording, &["2000", "8192000", "equal"]);
     fits(&recording, WIDTH, &["initiator"]);
     for process in targets.into_iter().chain([service]) {
         fits(&ended(process), WIDTH, &["a role"]);

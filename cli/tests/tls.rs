@@ -6,9 +6,10 @@ use std::net::{Ipv4Addr, TcpStream};
 use deployment::log::LogEvent;
 use deployment::process::Process;
 
-use crate::support::gga::{Set, interrupted, wait_for_io};
+use crate::support::gga::{Set, interrupted};
 use crate::support::{
-    Certificates, Sandbox, document, ended, expect_failure, wait_for_log, wait_for_value, waiting,
+    Certificates, Sandbox, document, ended, expect_failure, wait_for_io, wait_for_log,
+    wait_for_value, waiting,
 };
 
 struct Deployment<'a> {

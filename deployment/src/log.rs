@@ -27,8 +27,8 @@ pub enum LogEvent<'a> {
     FirstRequestTimedOut,
     /// A service has ignored a result without a request.
     UnexpectedResult { user_data: u64 },
-    /// A run shows its progress, or the rate of all its I/Os.
-    Progress,
+    /// A run has completed this number of operations.
+    Progress { operations: u64 },
     /// The user has interrupted a run.
     Interrupted,
     /// A target has this storage.
@@ -205,6 +205,13 @@ impl<'a> LogEvent<'a> {
         if let Some(session) = number("not ready for session ", " yet: ") {
             return Some(Self::NotReady { session });
         }
+        if let Some((head, _)) = line.split_once(" operations (") {
+            // Without a terminal, a line for each; on a terminal, all of them in one.
+            let (counts, _) = head.rsplit_once(" of ")?;
+            let digits = counts.rsplit(|letter: char| !letter.is_ascii_digit());
+            let operations = digits.into_iter().next()?.parse().ok()?;
+            return Some(Self::Progress { operations });
+        }
         let texts = [
             (
                 "expected three storage targets of one set",
@@ -213,7 +220,6 @@ impl<'a> LogEvent<'a> {
             ("waiting for the initiator", Self::WaitingForInitiator),
             ("refused a further client", Self::ClientRefused),
             ("its first request", Self::FirstRequestTimedOut),
-            (" per second", Self::Progress),
             ("interrupted by the user", Self::Interrupted),
             ("resync completed", Self::ResyncCompleted),
             (SCRUB_COMPLETED, Self::ScrubCompleted),
@@ -287,6 +293,10 @@ mod tests {
                 LogEvent::SuperblockPersisted { epoch: 3 },
             ),
             ("session 12 has failed: x", LogEvent::SessionFailed(12)),
+            (
+                "1545 of 4000000000 operations (0 %), 770 per second",
+                LogEvent::Progress { operations: 1545 },
+            ),
             (
                 "7 more sessions have failed",
                 LogEvent::MoreSessionsFailed(7),

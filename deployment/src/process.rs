@@ -346,15 +346,46 @@ impl Process {
         times: usize,
         deadline: Instant,
     ) -> Result<(), Failure> {
+        let what = || format!("has not logged {event:?} {times} times");
+        self.wait_until(what, deadline, || {
+            self.count_events(|logged| logged == event) >= times
+        })
+    }
+
+    /// Waits until a run shows that it has completed more operations than it had shown before the call.
+    ///
+    /// # Errors
+    ///
+    /// As [`wait_for_event`](Self::wait_for_event).
+    pub fn wait_for_io(&self, deadline: Instant) -> Result<(), Failure> {
+        let completed = || {
+            let lines = self.lines.all();
+            let operations = lines.iter().filter_map(|line| match LogEvent::parse(line) {
+                Some(LogEvent::Progress { operations }) => Some(operations),
+                _ => None,
+            });
+            operations.max().unwrap_or(0)
+        };
+        let before = completed();
+        let what = || format!("has not completed more than {before} operations");
+        self.wait_until(what, deadline, || completed() > before)
+    }
+
+    fn wait_until(
+        &self,
+        what: impl Fn() -> String,
+        deadline: Instant,
+        is_done: impl Fn() -> bool,
+    ) -> Result<(), Failure> {
         loop {
             let has_ended = self.readers.iter().all(JoinHandle::is_finished);
-            if self.count_events(|logged| logged == event) >= times {
+            if is_done() {
                 return Ok(());
             }
             if has_ended || Instant::now() >= deadline {
                 return Err(Failure {
                     role: self.role,
-                    what: format!("has not logged {event:?} {times} times"),
+                    what: what(),
                     stderr: self.stderr(),
                 });
             }

@@ -13,8 +13,8 @@ use deployment::process::{Process, Signal};
 use serde_json::Value;
 
 use super::{
-    BLOCK_SIZE, Sandbox, document, expect_failure, killed, long_timeouts, text, wait_for_log,
-    wait_for_progress, waiting,
+    BLOCK_SIZE, Sandbox, document, expect_failure, killed, long_timeouts, text, wait_for_io,
+    wait_for_log, waiting,
 };
 
 /// Names of the three targets, in the order used everywhere here.
@@ -125,7 +125,7 @@ impl Sandbox {
             workers,
             &[&["--progress", "always"], arguments].concat(),
         );
-        wait_for_progress(&initiator);
+        wait_for_io(&initiator);
         initiator
     }
 }
@@ -418,13 +418,6 @@ pub fn interrupted(initiator: Process) {
 pub fn was_interrupted(stderr: &str) {
     let was_interrupted = events(stderr).any(|event| event == LogEvent::Interrupted);
     assert!(was_interrupted, "{stderr}");
-}
-
-/// Waits until a run has I/Os in flight: until its progress was shown twice.
-pub fn wait_for_io(initiator: &Process) {
-    for _ in 0..2 {
-        wait_for_progress(initiator);
-    }
 }
 
 /// Waits for the service to exit with success; returns its statistics of the redundancy.

@@ -168,7 +168,7 @@ impl Sandbox {
         ];
         let arguments = [&endless[..], arguments].concat();
         let initiator = self.initiator("read_write_data_validity_test", &arguments);
-        wait_for_progress(&initiator);
+        wait_for_io(&initiator);
         initiator
     }
 
@@ -272,9 +272,11 @@ pub fn killed(mut process: Process) {
     assert!(process.wait(default_deadline()).is_some(), "killed");
 }
 
-/// Waits for a progress line of a run, which shows that it does I/Os.
-pub fn wait_for_progress(initiator: &Process) {
-    wait_for_log(initiator, LogEvent::Progress, 1);
+/// Waits until a run with `--progress always` has completed further operations.
+pub fn wait_for_io(initiator: &Process) {
+    initiator
+        .wait_for_io(default_deadline())
+        .unwrap_or_else(|failure| panic!("{failure}"));
 }
 
 /// Waits until the role has logged this event this many times.
