@@ -66,9 +66,10 @@ fn servers_with_several_sessions_continue_after_any_peer_dies_or_stops() {
     let only = |layout| format!("faults.{layout}.serving: ");
     let (zero_copy, gga) = (only("zero_copy"), only("gga"));
     let all = list(&["--only", &zero_copy, "--only", &gga]);
-    let io: Vec<&str> = all.lines().filter(|name| name.contains(", io, ")).collect();
-    let arguments: Vec<&str> = io.iter().flat_map(|name| ["--only", name]).collect();
-    survives(16, &arguments);
+    let is_tested = |name: &&str| name.contains(", io, ") || name.contains("service, waiting, ");
+    let arguments = all.lines().filter(is_tested);
+    let arguments: Vec<&str> = arguments.flat_map(|name| ["--only", name]).collect();
+    survives(20, &arguments);
 }
 
 #[test]

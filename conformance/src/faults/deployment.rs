@@ -686,8 +686,9 @@ impl Deployment<'_> {
         }
         let deadline = Instant::now() + self.settings.notice;
         for index in targets {
-            let begun = case.phase != Phase::Waiting || case.faulty == Part::Service;
-            if case.faulty != Part::Target(index) && begun {
+            // A session begins with the first request.
+            let has_begun = case.phase != Phase::Waiting;
+            if case.faulty != Part::Target(index) && has_begun {
                 let target = self.role(Part::Target(index))?;
                 target.logs_any("the end of its session", deadline, is_end)?;
             }
