@@ -23,6 +23,8 @@ pub enum LogEvent<'a> {
     SessionsFailed { failed: u64, ended: u64 },
     /// A server has refused a client because it serves another one.
     ClientRefused,
+    /// A client has disconnected before its first request.
+    ClosedWithoutRequest,
     /// A client has not sent its first request in time.
     FirstRequestTimedOut,
     /// A service has ignored a result without a request.
@@ -219,6 +221,8 @@ impl<'a> LogEvent<'a> {
             ),
             ("waiting for the initiator", Self::WaitingForInitiator),
             ("refused a further client", Self::ClientRefused),
+            ("disconnected without a request", Self::ClosedWithoutRequest),
+            ("closed without a request", Self::ClosedWithoutRequest),
             ("its first request", Self::FirstRequestTimedOut),
             ("interrupted by the user", Self::Interrupted),
             ("resync completed", Self::ResyncCompleted),

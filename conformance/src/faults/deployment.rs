@@ -560,11 +560,15 @@ impl Deployment<'_> {
 
 // Behaviour of the other roles after a fault.
 
-/// Returns `true` for the end of a session, completed or failed.
+/// Returns `true` for the end of a target's client: of its session or, as a session begins with the first request, of its
+/// connection before that.
 fn is_end(event: LogEvent<'_>) -> bool {
     matches!(
         event,
-        LogEvent::SessionCompleted(_) | LogEvent::SessionFailed(_)
+        LogEvent::SessionCompleted(_)
+            | LogEvent::SessionFailed(_)
+            | LogEvent::ClosedWithoutRequest
+            | LogEvent::FirstRequestTimedOut
     )
 }
 
@@ -686,11 +690,10 @@ impl Deployment<'_> {
         }
         let deadline = Instant::now() + self.settings.notice;
         for index in targets {
-            // A session begins with the first request.
-            let has_begun = case.phase != Phase::Waiting;
-            if case.faulty != Part::Target(index) && has_begun {
+            let is_connected = case.phase != Phase::Waiting || case.faulty == Part::Service;
+            if case.faulty != Part::Target(index) && is_connected {
                 let target = self.role(Part::Target(index))?;
-                target.logs_any("the end of its session", deadline, is_end)?;
+                target.logs_any("the end of its client", deadline, is_end)?;
             }
         }
         let mut channel = self.sandbox.channel().to_owned();
