@@ -139,7 +139,7 @@ impl BlockingQueue {
     /// Makes durable all writes that have completed before, on any queue of the volume.
     ///
     /// # Errors
-    /// [`IoError::Unsupported`] if the storage has no flush; otherwise the failure of the storage or the session.
+    /// [`IoError::Unsupported`] if the storage does not support flush; otherwise the failure of the storage or the session.
     pub fn flush(&mut self) -> Result<(), IoError> {
         let mut flush = Some(Io {
             tag: 0,
@@ -409,7 +409,7 @@ impl AsyncQueue {
     /// Makes durable all writes that have completed before, on any queue of the volume.
     ///
     /// # Errors
-    /// [`IoError::Unsupported`] if the storage has no flush; otherwise the failure of the storage or the session.
+    /// [`IoError::Unsupported`] if the storage does not support flush; otherwise the failure of the storage or the session.
     pub async fn flush(&self) -> Result<(), IoError> {
         self.run(Operation::Flush, 0, 0, None).await.0
     }

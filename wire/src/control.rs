@@ -111,7 +111,7 @@ impl FrameDecoder {
     /// The frame is not valid. Nothing more can be read from the channel.
     #[expect(
         clippy::should_implement_trait,
-        reason = "an iterator is over when it returns None; this one goes on after the next push"
+        reason = "an iterator is over when it returns None; this one continues after the next push"
     )]
     pub fn next(&mut self) -> Result<Option<Message>, DecodeError> {
         if let Some(failure) = &self.failure {

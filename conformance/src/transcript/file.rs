@@ -353,7 +353,7 @@ impl Splitter {
     /// Returns the next complete piece.
     #[expect(
         clippy::should_implement_trait,
-        reason = "an iterator is over when it returns None; this one goes on after the next push"
+        reason = "an iterator is over when it returns None; this one continues after the next push"
     )]
     pub fn next(&mut self) -> Option<Piece> {
         if !self.lost {

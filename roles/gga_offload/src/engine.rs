@@ -9,7 +9,7 @@
 //!
 //! ```text
 //!  request ──► stripe lock ──┬─ read ──► chunks ──► (recovery) ──► verification ──────────────► decompression ──► answer
-//!                            │             ▲ a target failed         │ not what was written          ▲
+//!                            │             ▲ a target failed         │ corrupt                       ▲
 //!                            │             └─ from the others        ▼                               │ a combination that is right
 //!                            │                                     third chunk ──► suspicion of data_1, then data_2
 //!                            │                                                       │ none

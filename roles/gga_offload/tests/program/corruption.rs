@@ -113,7 +113,7 @@ fn two_wrong_chunks_are_an_error_and_no_wrong_data() {
             assert_eq!(
                 initiator.io(Read, 4, 1),
                 ErrorCode::SUCCESS,
-                "the worker goes on"
+                "the worker continues"
             );
             let end = deployment.end();
             assert_ne!(end.statistics["uncorrectable"], 0, "{args} {one} {other}");

@@ -264,7 +264,7 @@ fn wrong_chunk_without_a_third_one_is_an_error() {
         assert_eq!(
             initiator.io(Read, 4, 1),
             ErrorCode::SUCCESS,
-            "the worker goes on"
+            "the worker continues"
         );
         let end = deployment.end();
         assert_eq!(end.statistics["uncorrectable"], 1);

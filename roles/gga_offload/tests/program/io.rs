@@ -222,7 +222,7 @@ fn content_that_does_not_compress_names_the_flag_that_helps() {
     assert_eq!(
         initiator.io(Write, 1, 1),
         ErrorCode::SUCCESS,
-        "the worker goes on"
+        "the worker continues"
     );
     let end = deployment.end();
     end.expect_line(&["1028", "1012", "--logical-block-size 1024"]);

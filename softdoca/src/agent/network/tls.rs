@@ -426,7 +426,7 @@ pub(crate) mod tests {
             Err(Error::ConnectionReset)
         );
         assert_eq!(server.receive_into(&mut [0]), Ok(0), "a clean end");
-        // The other direction goes on.
+        // The other direction continues.
         assert_eq!(pass(&server, &client, b"more", (4, 4)), b"more");
     }
 
