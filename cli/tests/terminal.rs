@@ -232,9 +232,19 @@ fn short_commands_fit() {
     }
 }
 
-/// Tables of commands that run a deployment, each at its most critical width; quick commands also at other widths.
 #[test]
-fn results_fit() {
+fn results_of_the_demo_fit() {
+    fit_results(
+        &Sandbox::new(),
+        &[
+            ("demo --operations 64", &[80][..]),
+            ("demo --layout gga --operations 64", &[100, 120]),
+        ],
+    );
+}
+
+#[test]
+fn results_of_the_bench_fit() {
     let sandbox = Sandbox::new();
     let json = sandbox.path("before.json");
     let ring = "bench --rounds 1 --seconds 0.02 --only memcpy";
@@ -256,39 +266,53 @@ fn results_fit() {
         std::os::unix::fs::symlink(PROGRAM, reference.join(name)).expect("a link");
     }
     let compared = format!("{ring} --compare cpp={}", text(&reference));
-    let commands = [
-        ("demo --operations 64", &[80][..]),
-        ("demo --layout gga --operations 64", &[100, 120]),
-        (
-            "bench --rounds 1 --seconds 0.02 --only x64 --only after",
-            &[80],
-        ),
-        (&baseline, &WIDTHS),
-        (
-            "bench --axes --rounds 1 --seconds 0.01 --only memcpy",
-            &[80],
-        ),
-        (&compared, &[80]),
-        ("conformance role target --only ids", &WIDTHS),
-        (
-            "conformance hostile --role target --only control-nothing",
-            &[80],
-        ),
-        (
-            "conformance faults --only initiator,_query_storage_request,_SIGTERM",
-            &[80],
-        ),
-        ("conformance simulate --duration 1s", &WIDTHS),
-        (
-            "conformance matrix --strategy read_throughput_test --operations 64",
-            &[80],
-        ),
-        ("conformance hammer --duration 3s --layout zero-copy", &[80]),
-        (
-            "conformance hammer --load nbd --duration 1s --layout zero-copy",
-            &[80],
-        ),
-    ];
+    fit_results(
+        &sandbox,
+        &[
+            (
+                "bench --rounds 1 --seconds 0.02 --only x64 --only after",
+                &[80][..],
+            ),
+            (&baseline, &WIDTHS),
+            (
+                "bench --axes --rounds 1 --seconds 0.01 --only memcpy",
+                &[80],
+            ),
+            (&compared, &[80]),
+        ],
+    );
+}
+
+#[test]
+fn results_of_conformance_fit() {
+    fit_results(
+        &Sandbox::new(),
+        &[
+            ("conformance role target --only ids", &WIDTHS[..]),
+            (
+                "conformance hostile --role target --only control-nothing",
+                &[80],
+            ),
+            (
+                "conformance faults --only initiator,_query_storage_request,_SIGTERM",
+                &[80],
+            ),
+            ("conformance simulate --duration 1s", &WIDTHS),
+            (
+                "conformance matrix --strategy read_throughput_test --operations 64",
+                &[80],
+            ),
+            ("conformance hammer --duration 3s --layout zero-copy", &[80]),
+            (
+                "conformance hammer --load nbd --duration 1s --layout zero-copy",
+                &[80],
+            ),
+        ],
+    );
+}
+
+/// Checks tables of commands that run a deployment, each at its most critical width; of quick commands also at other widths.
+fn fit_results(sandbox: &Sandbox, commands: &[(&str, &[usize])]) {
     for (arguments, widths) in commands {
         // Names of faults contain `, `.
         let arguments: Vec<String> = arguments
@@ -296,8 +320,8 @@ fn results_fit() {
             .map(|word| word.replace(",_", ", "))
             .collect();
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        for &width in widths {
-            let (code, recording) = record(&sandbox, &arguments, width);
+        for &width in *widths {
+            let (code, recording) = record(sandbox, &arguments, width);
             assert!(code.is_some_and(|code| code <= 1), "{code:?}: {recording}");
             assert!(
                 recording.contains('│') || arguments[1] == "simulate",
