@@ -4,7 +4,7 @@
 use std::fs;
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use conformance::faults::relay::{FaultyLine, Side};
 use deployment::log::{LogEvent, events};
@@ -164,25 +164,6 @@ fn arguments_of(sandbox: &Sandbox, files: &[PathBuf; 3], number: usize) -> Vec<S
     words.map(str::to_owned).to_vec()
 }
 
-/// Number of operations in the last progress line.
-fn operations(initiator: &Process) -> Option<u64> {
-    let said = initiator.stderr();
-    let mut lines = said.lines().rev();
-    lines.find_map(|line| {
-        let (done, _) = line.split_once(" of ")?;
-        done.rsplit(' ').next()?.parse().ok()
-    })
-}
-
-/// Waits until a run that was paused continues.
-fn goes_on(initiator: &Process) {
-    let (before, deadline) = (operations(initiator), default_deadline());
-    while operations(initiator) <= before {
-        assert!(Instant::now() < deadline, "it does not go on");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
 /// Checks that the run completes its validation without this target. Returns the service's statistics of the redundancy.
 fn survives(load: Load, lost: usize) -> Value {
     document(load.initiator);
@@ -242,7 +223,7 @@ fn flushes_succeed_without_a_lost_target() {
     wait_for_io(&load.initiator);
     load.start_with_its_blocks(2);
     load.wait_for_rebuild(2);
-    goes_on(&load.initiator);
+    wait_for_io(&load.initiator);
     let statistics = ends_well(load);
     assert_eq!(statistics["redundancy"]["state"], "healthy");
 }
@@ -256,7 +237,7 @@ fn target_with_a_failed_medium_is_detached() {
     file.set_len(4096).expect("shorter");
     // The first write that fails may be that of a chunk or that of a superblock.
     wait_for_log(&load.service, LogEvent::TargetDetached(TARGETS[1]), 1);
-    goes_on(&load.initiator);
+    wait_for_io(&load.initiator);
     load.initiator.signal(Signal::INT);
     expect_failure(load.initiator);
     let statistics = document(load.service);
@@ -407,7 +388,7 @@ fn service_stopped_for_longer_than_its_timeouts_detaches_no_target() {
             std::thread::sleep(Duration::from_millis(50));
         }
         targets().for_each(|target| target.signal(Signal::CONT));
-        goes_on(&load.initiator);
+        wait_for_io(&load.initiator);
     }
     let logged = load.service.stderr();
     assert!(!logged.contains("detached"), "{logged}");
@@ -464,7 +445,7 @@ fn second_stopped_target_is_not_detached() {
         load.targets[first].signal(Signal::CONT);
         load.targets[second].signal(Signal::CONT);
         // None of the delayed I/Os has failed.
-        goes_on(&load.initiator);
+        wait_for_io(&load.initiator);
         let lost = ends_well(load)["redundancy"]["lost"].clone();
         let losses: Vec<u64> = serde_json::from_value(lost).expect("a count for each target");
         assert_eq!(losses.iter().sum::<u64>(), 1, "{losses:?}");

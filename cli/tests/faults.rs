@@ -24,8 +24,8 @@ use tempfile::TempDir;
 
 use crate::support::gga::{BLOCKS, ENDLESS, Set, TARGETS, compressible, interrupted, redundancy};
 use crate::support::{
-    BLOCK_SIZE, PROGRAM, Sandbox, default_deadline, document, ended, expect_error, expect_failure,
-    json, killed, mentions, script, wait_for_io, wait_for_log,
+    BLOCK_SIZE, PROGRAM, Sandbox, TIMEOUT, default_deadline, document, ended, expect_error,
+    expect_failure, json, killed, mentions, script, wait_for_io, wait_for_log,
 };
 
 fn faults(arguments: &[&str]) -> Output {
@@ -268,19 +268,28 @@ fn stopped_initiator_is_dropped_and_the_next_one_served() {
     assert_eq!(sandbox.leftovers(), Vec::<PathBuf>::new());
 }
 
+/// Returns `true` for the end of this session, completed or failed.
+fn is_end(event: LogEvent<'_>, session: u64) -> bool {
+    [
+        LogEvent::SessionCompleted(session),
+        LogEvent::SessionFailed(session),
+    ]
+    .contains(&event)
+}
+
 /// Returns `true` if a server has reported the end of a session.
 fn has_ended(server: &Process, session: u64) -> bool {
-    server.has_logged(LogEvent::SessionCompleted(session))
-        || server.has_logged(LogEvent::SessionFailed(session))
+    server.count_events(|event| is_end(event, session)) != 0
 }
 
 /// Waits until a server has reported the end of a session.
 fn wait_for_end(server: &Process, session: u64) {
-    let deadline = default_deadline();
-    while !has_ended(server, session) {
-        assert!(Instant::now() < deadline, "{}", server.stderr());
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    let end = server.find_line(0, TIMEOUT, |line| {
+        LogEvent::parse(line)
+            .filter(|&event| is_end(event, session))
+            .map(drop)
+    });
+    assert!(end.is_some(), "{}", server.stderr());
 }
 
 #[test]

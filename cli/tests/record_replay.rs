@@ -6,10 +6,9 @@ use std::path::Path;
 use std::process::Output;
 use std::sync::OnceLock;
 
-use crate::support::{
-    PROGRAM, Sandbox, TIMEOUT, default_deadline, document, listening_port, mentions, text,
-};
+use crate::support::{PROGRAM, Sandbox, TIMEOUT, default_deadline, document, mentions, text};
 use conformance::transcript::{Entry, Event, Side, Transcript, Writer};
+use deployment::log::listening_port;
 use deployment::process::{Process, Signal};
 use serde_json::Value;
 use wire::control::{InitStorage, Message, Payload};

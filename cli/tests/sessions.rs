@@ -282,7 +282,7 @@ fn invalid_result_ends_only_its_session() {
 const QUICKLY: Duration = Duration::from_secs(4);
 
 /// Checks that the run makes progress without an error, and interrupts it.
-fn goes_on(first: Process) {
+fn continues(first: Process) {
     wait_for_io(&first);
     interrupted(first);
 }
@@ -300,7 +300,7 @@ fn second_initiator_is_refused_and_the_first_continues() {
         assert!(start.elapsed() < QUICKLY, "after {:?}", start.elapsed());
     }
     wait_for_log(&service, LogEvent::ClientRefused, 2);
-    goes_on(first);
+    continues(first);
     document(service);
     document(target);
 }
@@ -328,7 +328,7 @@ fn second_service_is_refused_and_the_first_continues() {
     let second = sandbox.spawn("service", &[&other[..], &[&storage]].concat());
     expect_error(second, ErrorCode::IN_USE);
     assert!(start.elapsed() < QUICKLY, "after {:?}", start.elapsed());
-    goes_on(first);
+    continues(first);
     document(service);
     document(target);
 }

@@ -6,10 +6,8 @@ use std::io::{Read as _, Write as _};
 use std::process::{Command, Stdio};
 
 use crate::support::gga::TARGETS;
-use crate::support::{
-    PROGRAM, Sandbox, TIMEOUT, default_deadline, listening_port, mentions, text, waiting,
-};
-use deployment::log::LogEvent;
+use crate::support::{PROGRAM, Sandbox, TIMEOUT, default_deadline, mentions, text, waiting};
+use deployment::log::{LogEvent, listening_port};
 use deployment::process::Process;
 
 /// Widths of terminals in columns.

@@ -240,6 +240,19 @@ impl<'a> LogEvent<'a> {
 
 const SCRUB_COMPLETED: &str = "scrub completed";
 
+/// The port that a line reports as [`LogEvent::Listening`].
+pub fn listening_port(line: &str) -> Option<u16> {
+    match LogEvent::parse(line)? {
+        LogEvent::Listening { port } => Some(port),
+        _ => None,
+    }
+}
+
+/// `Some` if a line reports [`LogEvent::WaitingForInitiator`].
+pub fn waits_for_initiator(line: &str) -> Option<()> {
+    (LogEvent::parse(line)? == LogEvent::WaitingForInitiator).then_some(())
+}
+
 /// The events that a text reports.
 pub fn events(text: &str) -> impl Iterator<Item = LogEvent<'_>> {
     text.lines().filter_map(LogEvent::parse)
@@ -302,6 +315,18 @@ mod tests {
                 LogEvent::Progress { operations: 1545 },
             ),
             (
+                "    17 of 200 operations (8 %), 3 per second",
+                LogEvent::Progress { operations: 17 },
+            ),
+            (
+                "waiting for the initiator on \"doca_storage_comch\"",
+                LogEvent::WaitingForInitiator,
+            ),
+            (
+                "listening on port 40123",
+                LogEvent::Listening { port: 40123 },
+            ),
+            (
                 "7 more sessions have failed",
                 LogEvent::MoreSessionsFailed(7),
             ),
@@ -344,7 +369,12 @@ mod tests {
         for (line, event) in events {
             assert_eq!(LogEvent::parse(line), Some(event), "{line}");
         }
-        let others = ["", "session x has failed: y", "listening on port x"];
+        let others = [
+            "",
+            "session x has failed: y",
+            "listening on port x",
+            "4 sessions of 5 have failed",
+        ];
         for line in others {
             assert_eq!(LogEvent::parse(line), None, "{line}");
         }

@@ -346,9 +346,13 @@ impl Process {
         times: usize,
         deadline: Instant,
     ) -> Result<(), Failure> {
-        let what = || format!("has not logged {event:?} {times} times");
-        self.wait_until(what, deadline, || {
-            self.count_events(|logged| logged == event) >= times
+        let mut count = 0;
+        let is_last = |line: &str| {
+            count += usize::from(LogEvent::parse(line) == Some(event));
+            (count >= times).then_some(())
+        };
+        self.wait_for_line(deadline, is_last, || {
+            format!("has not logged {event:?} {times} times")
         })
     }
 
@@ -358,39 +362,32 @@ impl Process {
     ///
     /// As [`wait_for_event`](Self::wait_for_event).
     pub fn wait_for_io(&self, deadline: Instant) -> Result<(), Failure> {
-        let completed = || {
-            let lines = self.lines.all();
-            let operations = lines.iter().filter_map(|line| match LogEvent::parse(line) {
-                Some(LogEvent::Progress { operations }) => Some(operations),
-                _ => None,
-            });
-            operations.max().unwrap_or(0)
+        let operations = |line: &str| match LogEvent::parse(line) {
+            Some(LogEvent::Progress { operations }) => operations,
+            _ => 0,
         };
-        let before = completed();
-        let what = || format!("has not completed more than {before} operations");
-        self.wait_until(what, deadline, || completed() > before)
+        let lines = self.lines.all();
+        let before = lines.iter().map(|line| operations(line)).max();
+        let before = before.unwrap_or(0);
+        let is_later = |line: &str| (operations(line) > before).then_some(());
+        self.wait_for_line(deadline, is_later, || {
+            format!("has not completed more than {before} operations")
+        })
     }
 
-    fn wait_until(
+    /// Waits for a captured line for which `find` returns a value. `what` describes the missing one.
+    fn wait_for_line<T>(
         &self,
-        what: impl Fn() -> String,
         deadline: Instant,
-        is_done: impl Fn() -> bool,
-    ) -> Result<(), Failure> {
-        loop {
-            let has_ended = self.readers.iter().all(JoinHandle::is_finished);
-            if is_done() {
-                return Ok(());
-            }
-            if has_ended || Instant::now() >= deadline {
-                return Err(Failure {
-                    role: self.role,
-                    what: what(),
-                    stderr: self.stderr(),
-                });
-            }
-            std::thread::sleep(TICK);
-        }
+        find: impl FnMut(&str) -> Option<T>,
+        what: impl Fn() -> String,
+    ) -> Result<T, Failure> {
+        let timeout = deadline.saturating_duration_since(Instant::now());
+        self.lines.find(0, timeout, find).map_err(|_| Failure {
+            role: self.role,
+            what: what(),
+            stderr: self.stderr(),
+        })
     }
 
     /// Waits until `find` returns a value for the last lines of standard error. `what` describes it in the error.
@@ -670,7 +667,7 @@ impl Lines {
         &self,
         from: usize,
         timeout: Duration,
-        parse: impl Fn(&str) -> Option<T>,
+        mut parse: impl FnMut(&str) -> Option<T>,
     ) -> Result<T, NoLine> {
         let deadline = Instant::now() + timeout;
         let mut state = self.state();

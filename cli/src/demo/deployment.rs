@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ::deployment::log::LogEvent;
+use ::deployment::log::{listening_port, waits_for_initiator};
 use ::deployment::network::Network;
 use ::deployment::port::Port;
 use ::deployment::process::{Failure, Process};
@@ -237,17 +237,6 @@ impl<'a> Deployment<'a> {
             .env("SOFTDOCA_RUNTIME_DIR", &self.runtime);
         command
     }
-}
-
-pub(super) fn listening_port(line: &str) -> Option<u16> {
-    match LogEvent::parse(line)? {
-        LogEvent::Listening { port } => Some(port),
-        _ => None,
-    }
-}
-
-pub(super) fn waits_for_initiator(line: &str) -> Option<()> {
-    (LogEvent::parse(line)? == LogEvent::WaitingForInitiator).then_some(())
 }
 
 fn document(role: &'static str, stdout: &str) -> Result<Value, Failure> {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use ::deployment::log::{listening_port, waits_for_initiator};
 use ::deployment::process::{Failure, Process, Signal};
 use ::deployment::sandbox::{DPU_DEVICE, HOST_DEVICE};
 
@@ -116,7 +117,7 @@ pub fn run(
         &blocks,
     ];
     let mut target = start("target", &[&target[..], &forever].concat(), 1)?;
-    let port = target.wait_for("was listening", READY, super::deployment::listening_port)?;
+    let port = target.wait_for("was listening", READY, listening_port)?;
     let storage = deployment.storage(0, port);
     let service = [
         "zero-copy",
@@ -128,11 +129,7 @@ pub fn run(
         &storage,
     ];
     let mut service = start("service", &[&service[..], &forever].concat(), 2)?;
-    service.wait_for(
-        "was waiting for a client",
-        READY,
-        super::deployment::waits_for_initiator,
-    )?;
+    service.wait_for("was waiting for a client", READY, waits_for_initiator)?;
     let socket = directory.join("disk");
     let server = || -> Result<Process, Failure> {
         let path = socket

@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use deployment::log::{LogEvent, error_name};
+use deployment::log::{LogEvent, error_name, listening_port};
 use deployment::port::Port;
 use deployment::process::{Process, Signal};
 use doca::ErrorCode;
@@ -222,14 +222,6 @@ pub fn long_timeouts(arguments: &[&str]) -> &'static [&'static str] {
         &[]
     } else {
         &["--control-timeout", "60"]
-    }
-}
-
-/// Port in the line that a target prints when it listens.
-pub fn listening_port(line: &str) -> Option<u16> {
-    match LogEvent::parse(line)? {
-        LogEvent::Listening { port } => Some(port),
-        _ => None,
     }
 }
 

@@ -572,9 +572,6 @@ fn is_end(event: LogEvent<'_>) -> bool {
     )
 }
 
-/// Text after the number of completed operations in an initiator's progress line, which is printed each second.
-const PROGRESS: &str = " of ";
-
 /// Reaction of the other roles to the fault.
 #[derive(Debug, Default)]
 pub(super) struct Aftermath {
@@ -771,10 +768,8 @@ impl Deployment<'_> {
     ) -> Result<(), String> {
         self.start_initiator(Work::Endless, channel)?;
         let initiator = self.role(Part::Initiator)?;
-        initiator.says_what("all blocks were written", default_deadline(), |text| {
-            text.lines()
-                .any(|line| operations(line) >= 4 * BLOCKS)
-                .then_some(())
+        initiator.logs_any("all blocks were written", default_deadline(), |event| {
+            matches!(event, LogEvent::Progress { operations } if operations >= 4 * BLOCKS as u64)
         })?;
         self.wake_victim();
         let faulty = self.case.faulty;
@@ -848,24 +843,5 @@ impl Deployment<'_> {
             Some(problem) => Err(problem),
             None => Ok(()),
         }
-    }
-}
-
-/// Number of completed operations in a progress line; 0 for other lines.
-fn operations(line: &str) -> usize {
-    line.split_once(PROGRESS)
-        .and_then(|(number, _)| number.trim().parse().ok())
-        .unwrap_or(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn operations_are_parsed_from_progress_lines() {
-        let line = "    17 of 200 operations (8 %), 3 per second";
-        assert_eq!(operations(line), 17);
-        assert_eq!(operations("4 sessions of 5 have failed"), 0);
     }
 }

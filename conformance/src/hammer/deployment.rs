@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use std::{fs, io};
 
 use deployment::implementation::Role;
-use deployment::log::{self, LogEvent};
+use deployment::log::{self, LogEvent, waits_for_initiator};
 use deployment::network::Network;
 use deployment::process::{Process, Signal, is_orderly};
 use deployment::sandbox::Sandbox;
@@ -201,9 +201,11 @@ impl<'a> Deployment<'a> {
         let log = self.sandbox.log(&name)?;
         self.service_log = self.sandbox.path(&format!("{name}.log"));
         let mut process = Process::spawn_logged("service", command, log)?;
-        process.wait_for("waited for the initiator", self.settings.limit, |line| {
-            (LogEvent::parse(line) == Some(LogEvent::WaitingForInitiator)).then_some(())
-        })?;
+        process.wait_for(
+            "waited for the initiator",
+            self.settings.limit,
+            waits_for_initiator,
+        )?;
         self.service = Some(process);
         Ok(())
     }

@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use deployment::implementation::{Implementation, Role};
-use deployment::log::LogEvent;
+use deployment::log::waits_for_initiator;
 use deployment::port::{listeners_of, wait_for_listener};
 use deployment::process::Process;
 use deployment::sandbox::{DPU_DEVICE, HOST_DEVICE, Sandbox};
@@ -116,9 +116,7 @@ impl<'a> Server<'a> {
         }
         self.line = Some(line);
         let mut process = Process::spawn("service", command)?;
-        process.wait_for("waited for the initiator", START, |line| {
-            (LogEvent::parse(line) == Some(LogEvent::WaitingForInitiator)).then_some(())
-        })?;
+        process.wait_for("waited for the initiator", START, waits_for_initiator)?;
         self.service = Some(process);
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use deployment::implementation::{Layout, Role};
-use deployment::log::LogEvent;
+use deployment::log::waits_for_initiator;
 use deployment::network::Network;
 use deployment::process::{Exit, Process, Signal, is_orderly};
 use deployment::sandbox::Sandbox;
@@ -142,9 +142,11 @@ impl<'a> Deployment<'a> {
         let name = format!("service-{}", self.starts);
         self.service_log = self.sandbox.path(&format!("{name}.log"));
         let mut process = Process::spawn_logged("service", command, self.sandbox.log(&name)?)?;
-        process.wait_for("waited for the initiator", self.settings.limit, |line| {
-            (LogEvent::parse(line) == Some(LogEvent::WaitingForInitiator)).then_some(())
-        })?;
+        process.wait_for(
+            "waited for the initiator",
+            self.settings.limit,
+            waits_for_initiator,
+        )?;
         self.service = Some(process);
         Ok(())
     }

@@ -11,7 +11,7 @@ use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use deployment::log::LogEvent;
+use deployment::log::{LogEvent, listening_port};
 use deployment::process::{Process, Signal};
 use libtest_mimic::{Arguments, Trial};
 use tempfile::TempDir;
@@ -167,12 +167,7 @@ impl Deployment {
         }
         let mut target = role("target", &arguments);
         self.port = target
-            .wait_for("was listening", TIMEOUT, |line| {
-                match LogEvent::parse(line) {
-                    Some(LogEvent::Listening { port }) => Some(port),
-                    _ => None,
-                }
-            })
+            .wait_for("was listening", TIMEOUT, listening_port)
             .expect("the target listens");
         self.target = Some(target);
     }

@@ -356,7 +356,7 @@ impl Fetcher {
     }
 
     /// Starts a new context with new slots, if the old one has failed and all its tasks have completed, and returns the postponed copies.
-    /// Those among `deferred` are postponed, too.
+    /// It also postpones the copies in `deferred`.
     #[cold]
     pub(super) fn restart<H>(
         &mut self,

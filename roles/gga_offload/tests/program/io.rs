@@ -440,7 +440,7 @@ fn content_that_cannot_be_fetched_fails_its_write_and_no_other() {
 
 /// Reads all blocks repeatedly while data_2 sends unexpected messages, which the service has to log, with
 /// this value, without other effect.
-fn disturbs_nobody(fault: Fault, value: &str) {
+fn logged_without_effect(fault: Fault, value: &str) {
     let content = text(4, STORED);
     let stripes = Stripes::of(&content, Checksum::Crc32c);
     let mut deployment = Deployment::with(&stripes.0, "", [Fault::None, fault, Fault::None], 1);
@@ -457,20 +457,20 @@ fn disturbs_nobody(fault: Fault, value: &str) {
 
 #[test]
 fn second_result_is_ignored() {
-    disturbs_nobody(Fault::AnswerTwice, "transaction");
+    logged_without_effect(Fault::AnswerTwice, "transaction");
 }
 
 #[test]
 fn late_second_result_is_not_taken_for_the_next_block() {
-    disturbs_nobody(Fault::AnswerLate, "transaction");
+    logged_without_effect(Fault::AnswerLate, "transaction");
 }
 
 #[test]
 fn echoed_request_is_not_taken_for_a_result() {
-    disturbs_nobody(Fault::Echo, "64 bytes");
+    logged_without_effect(Fault::Echo, "64 bytes");
 }
 
 #[test]
 fn truncated_result_is_ignored() {
-    disturbs_nobody(Fault::Truncate, "63 bytes");
+    logged_without_effect(Fault::Truncate, "63 bytes");
 }

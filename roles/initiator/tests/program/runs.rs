@@ -381,14 +381,14 @@ fn unanswered_requests_time_out() {
 
 #[test]
 fn no_service_is_an_error_after_the_control_timeout() {
-    let ended = Initiator::start("initiator-test-nobody", &["--control-timeout", "1"])
+    let ended = Initiator::start("initiator-test-no-service", &["--control-timeout", "1"])
         .end()
-        .failed_with(&["\"initiator-test-nobody\"", "DOCA_ERROR_TIME_OUT"]);
+        .failed_with(&["\"initiator-test-no-service\"", "DOCA_ERROR_TIME_OUT"]);
     // The attempts, of which there are several, are announced once and not logged individually.
     let named = ended
         .stderr
         .lines()
-        .filter(|line| line.contains("initiator-test-nobody"));
+        .filter(|line| line.contains("initiator-test-no-service"));
     let (errors, announced): (Vec<_>, Vec<_>) = named.partition(|line| line.contains("error: "));
     assert_eq!((errors.len(), announced.len()), (1, 1), "{ended:?}");
     assert!(ended.after < Duration::from_secs(15), "{:?}", ended.after);

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use deployment::log::listening_port;
 use doca::{Device, ErrorCode, MemoryRegion, Mmap};
 use role_target::backing::{BackingFile, BackingIo, Options};
 use role_target::content::{Content, Geometry};
@@ -22,9 +23,7 @@ use wire::control::{InitStorage, Payload};
 use wire::io_message::{self, IoMessageType, Repr};
 use wire::release::Release;
 
-use crate::{
-    BLOCK, Client, Service, TIMEOUT, Target, access, memory, port_of, request, start, start_with,
-};
+use crate::{BLOCK, Client, Service, TIMEOUT, Target, access, memory, request, start, start_with};
 
 const BLOCKS: usize = 4;
 
@@ -178,7 +177,9 @@ fn statistics_are_json_on_request() {
         let mut lines = BufReader::new(child.stderr.take().expect("piped"))
             .lines()
             .map_while(Result::ok);
-        let port = lines.find_map(|line| port_of(&line)).expect("a port");
+        let port = lines
+            .find_map(|line| listening_port(&line))
+            .expect("a port");
         // Keep reading, or the target blocks on its logs.
         std::thread::spawn(move || lines.for_each(drop));
         (child, port)

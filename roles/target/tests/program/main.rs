@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use deployment::log::{LogEvent, error_name, events};
+use deployment::log::{LogEvent, error_name, events, listening_port};
 use doca::{
     Access, Buf, BufInventory, Completion, Device, ErrorCode, Event, MemoryRegion, Mmap, Pe, Rdma,
     RdmaConnection, Task,
@@ -74,14 +74,6 @@ fn start_with(args: &str, variables: &[(&str, &str)]) -> Target {
     listening(command)
 }
 
-/// The port of a line that reports that a target listens.
-fn port_of(line: &str) -> Option<u16> {
-    match LogEvent::parse(line) {
-        Some(LogEvent::Listening { port }) => Some(port),
-        _ => None,
-    }
-}
-
 /// Starts a target and waits until it listens.
 fn listening(mut command: Command) -> Target {
     let mut child = command.spawn().expect("started");
@@ -94,7 +86,7 @@ fn listening(mut command: Command) -> Target {
     );
     let mut line = String::new();
     stdout.read_line(&mut line).expect("readable");
-    let Some(port) = port_of(&line) else {
+    let Some(port) = listening_port(&line) else {
         let mut stderr = String::new();
         child
             .stderr
