@@ -179,6 +179,20 @@ impl StripeBitmap {
         }
     }
 
+    /// Removes a stripe, if its bit represents no others.
+    #[cold]
+    pub(crate) fn remove(&self, stripe: u64) {
+        if self.shift == 0 {
+            self.remove_run(stripe);
+        }
+    }
+
+    /// Returns `true` if there are no stripes in the set.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.runs.load(Ordering::Acquire) == 0
+    }
+
     pub(crate) fn insert_all(&self) {
         let runs = self.run_count();
         for run in 0..runs {
