@@ -24,7 +24,7 @@ pub(super) type MessageSlot = Slot<u32>;
 /// A request to a target, or a target's result.
 pub(super) type TargetSlot = Slot<Target>;
 /// A copy of a block from or to the initiator's memory.
-pub(super) type CopySlot = Slot<Copy, TwoBuffers>;
+pub(super) type CopySlot = Slot<BlockCopy, TwoBuffers>;
 /// A parity computation, or a decompression.
 pub(super) type StepSlot = Slot<(), TwoBuffers>;
 /// A recovery of a target's chunk from the other two chunks.
@@ -32,7 +32,7 @@ pub(super) type RecoverySlot = Slot<Target, TwoBuffers>;
 
 /// Direction of a copy, and the offset of the block in the initiator's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Copy {
+pub(super) struct BlockCopy {
     pub(super) direction: Direction,
     pub(super) offset: u64,
 }
@@ -238,7 +238,7 @@ pub(super) struct Copier {
     /// `true` if a task failed, and the context with it.
     broken: bool,
     /// The slots whose tasks were flushed or could not be submitted.
-    repeat: Vec<(u32, Copy)>,
+    repeat: Vec<(u32, BlockCopy)>,
     /// The previous context: its last state changes are delivered later.
     replaced: Option<ContextId>,
 }
@@ -252,7 +252,7 @@ impl Copier {
         delivers: bool,
     ) -> Result<Self, Failure>
     where
-        H: CompletionHandler<State = Copy, Buffers = TwoBuffers>,
+        H: CompletionHandler<State = BlockCopy, Buffers = TwoBuffers>,
     {
         let mut copier = Self {
             fetches: Vec::new(),
@@ -271,7 +271,7 @@ impl Copier {
 
     fn start_context<H>(&mut self, pe: &WorkerPe<H::Worker>) -> Result<(), Failure>
     where
-        H: CompletionHandler<State = Copy, Buffers = TwoBuffers>,
+        H: CompletionHandler<State = BlockCopy, Buffers = TwoBuffers>,
     {
         let tasks = self.count.saturating_mul(1 + u32::from(self.delivers));
         self.dma = Some(Dma::start_with::<H>(pe, &self.device, tasks)?);
@@ -300,13 +300,14 @@ impl Copier {
         memory: &CopyMemory<'_>,
     ) -> Result<(), Failure>
     where
-        H: CompletionHandler<State = Copy, Buffers = TwoBuffers>,
+        H: CompletionHandler<State = BlockCopy, Buffers = TwoBuffers>,
     {
         self.fetches = self.slots::<H>(pe, memory, Direction::FromInitiator)?;
         if self.delivers {
             self.deliveries = self.slots::<H>(pe, memory, Direction::ToInitiator)?;
         }
-        self.repeat.reserve(self.fetches.len() + self.deliveries.len());
+        self.repeat
+            .reserve(self.fetches.len() + self.deliveries.len());
         Ok(())
     }
 
@@ -317,7 +318,7 @@ impl Copier {
         direction: Direction,
     ) -> Result<Vec<Place<CopySlot>>, Failure>
     where
-        H: CompletionHandler<State = Copy, Buffers = TwoBuffers>,
+        H: CompletionHandler<State = BlockCopy, Buffers = TwoBuffers>,
     {
         let dma = self.dma.as_ref();
         let dma = dma.ok_or_else(|| Failure::unexpected("the DMA context was stopped"))?;
@@ -327,7 +328,7 @@ impl Copier {
             Direction::FromInitiator => (memory.initiator, private.mmap()),
             Direction::ToInitiator => (private.mmap(), memory.initiator),
         };
-        let idle_copy = |_| Copy {
+        let idle_copy = |_| BlockCopy {
             direction,
             offset: 0,
         };
@@ -364,7 +365,7 @@ impl Copier {
     pub(super) fn take(
         &mut self,
         number: u32,
-        copy: Copy,
+        copy: BlockCopy,
         length: usize,
     ) -> Result<CopySlot, ErrorCode> {
         let mut slot = take(self.table(copy.direction), number)?;
@@ -408,7 +409,7 @@ impl Copier {
 
     /// Postpones the copy of this slot until there is a new context.
     #[cold]
-    pub(super) fn postpone(&mut self, slot: u32, copy: Copy) {
+    pub(super) fn postpone(&mut self, slot: u32, copy: BlockCopy) {
         self.repeat.push((slot, copy));
     }
 
@@ -426,9 +427,9 @@ impl Copier {
         pe: &WorkerPe<H::Worker>,
         memory: &CopyMemory<'_>,
         deferred: &mut VecDeque<SlotTask>,
-    ) -> Result<Vec<(u32, Copy)>, Failure>
+    ) -> Result<Vec<(u32, BlockCopy)>, Failure>
     where
-        H: CompletionHandler<State = Copy, Buffers = TwoBuffers>,
+        H: CompletionHandler<State = BlockCopy, Buffers = TwoBuffers>,
     {
         for _ in 0..deferred.len() {
             match deferred.pop_front() {
@@ -630,8 +631,8 @@ mod tests {
         assert_eq!(end, Messages::offset(places.messages()));
     }
 
-    fn fetch(offset: u64) -> Copy {
-        Copy {
+    fn fetch(offset: u64) -> BlockCopy {
+        BlockCopy {
             direction: Direction::FromInitiator,
             offset,
         }
@@ -647,7 +648,7 @@ mod tests {
 
     completion_handler! {
         struct Copied;
-        |worker: Worker, slot: Slot<Copy, TwoBuffers>| {
+        |worker: Worker, slot: Slot<BlockCopy, TwoBuffers>| {
             worker.results.push((slot.index(), Ok(())));
             worker.copier.put_back(slot);
         },
@@ -687,9 +688,7 @@ mod tests {
             assert!(SlotTask::Copy(slot).submit().is_ok());
         }
         let mut deferred = VecDeque::new();
-        let restart = worker
-            .copier
-            .restart::<Copied>(&pe, &memory, &mut deferred);
+        let restart = worker.copier.restart::<Copied>(&pe, &memory, &mut deferred);
         assert_eq!(restart.expect("not yet"), [], "two are in flight");
         while worker.results.len() < 2 {
             if pe.progress(&mut worker) {
@@ -711,7 +710,10 @@ mod tests {
         deferred.push_back(SlotTask::Copy(slot));
         let mut restart =
             |copier: &mut Copier| copier.restart::<Copied>(&pe, &memory, &mut deferred);
-        assert_eq!(restart(copier).expect("a new context"), [(1, fetch(7)), (0, fetch(9))]);
+        assert_eq!(
+            restart(copier).expect("a new context"),
+            [(1, fetch(7)), (0, fetch(9))]
+        );
         assert!(copier.is_usable());
         assert_eq!(restart(copier).expect("again"), [], "once");
         let slot = copier.take(1, fetch(4096 - 128), 128).expect("inside");
