@@ -675,7 +675,7 @@ mod tests {
             geometry,
         };
         let mut worker = Worker {
-            copier: Copier::start::<Fetched>(&pe, &device, 2).expect("started"),
+            copier: Copier::start::<Copied>(&pe, &device, 2, false).expect("started"),
             results: Results::new(),
         };
         worker

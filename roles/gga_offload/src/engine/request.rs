@@ -220,7 +220,8 @@ mod tests {
 
     fn volume() -> Volume {
         Volume {
-            geometry: Geometry::compatible(4096),
+            format: Format::StoredBlocks,
+        geometry: Geometry::compatible(4096),
             block_count: 100,
             placement: Placement::HalfBlocks,
         }
