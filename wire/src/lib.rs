@@ -78,8 +78,8 @@ pub mod sbc {
 }
 
 pub mod backing {
-    //! Backing files of targets: a [`Header`], two slots for a [`Superblock`] at [`RECORD_OFFSETS`], and the blocks from
-    //! [`CONTENT_OFFSET`] on. [`SetRecord`] is the first layout of the superblock.
+    //! Backing files of targets: a [`Header`], two slots for a [`Superblock`] at [`RECORD_OFFSETS`], two for a [`VersionTail`] at [`TAIL_OFFSETS`],
+    //! the blocks from [`CONTENT_OFFSET`] on, and slots for versions of blocks, each described by a [`VersionSlot`].
 
     include!(concat!(env!("OUT_DIR"), "/backing.rs"));
 
@@ -95,8 +95,11 @@ pub mod backing {
         Header::RECORD_OFFSET as u64 + 4096,
     ];
 
-    /// Length of a superblock in bytes; the first layout is not longer.
+    /// Length of a superblock in bytes.
     pub const RECORD_SIZE: usize = Superblock::SIZE;
+
+    /// Offsets of the two places of the version tail, indexed by its sequence modulo 2.
+    pub const TAIL_OFFSETS: [u64; 2] = [RECORD_OFFSETS[1] + 4096, RECORD_OFFSETS[1] + 8192];
 }
 
 pub mod recording {

@@ -13,6 +13,7 @@ mod metadata;
 pub mod request;
 pub mod session;
 pub mod store;
+pub mod versions;
 
 pub use app::Flags;
 
