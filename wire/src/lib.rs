@@ -5,8 +5,8 @@
 //!   those of earlier releases
 //! * [`release`]: the releases of the protocol, and their I/O messages behind one interface
 //! * [`sbc`]: the header of `.sbc` content files
-//! * [`stored_block`]: the format in which the gga_offload service stores a block
-//! * [`backing`]: the header and superblock of the backing files of targets
+//! * [`stored_block`]: the forms in which the gga_offload service stores a block
+//! * [`backing`]: the header, superblock and versions of blocks in the backing files of targets
 //! * [`layout`]: the table of offsets of all formats
 //! * [`recording`]: prost's types of the same messages, for recordings
 //!
@@ -56,8 +56,8 @@ pub mod io_message_3_1 {
 }
 
 pub mod stored_block {
-    //! The format in which the gga_offload service stores a block: a [`Header`], LZ4 data blocks with a [`DataBlock`]
-    //! each, zeros, and the [`Trailer`].
+    //! The forms in which the gga_offload service stores a block: the reference's, a [`Header`], LZ4 data blocks with a
+    //! [`DataBlock`] each, zeros, and the [`Trailer`]; and stored chunks, each with a [`ChunkRecord`].
 
     include!(concat!(env!("OUT_DIR"), "/stored_block.rs"));
 }
