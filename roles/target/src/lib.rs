@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod app;
+mod applier;
 pub mod backing;
 pub mod content;
 mod data_path;

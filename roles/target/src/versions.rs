@@ -735,6 +735,18 @@ impl Versions {
         }
     }
 
+    /// `true` if a batch of retired versions should be applied.
+    #[must_use]
+    pub fn wants_apply(&self) -> bool {
+        self.lock().log.wants_apply()
+    }
+
+    /// Number of the next write of a slot.
+    #[must_use]
+    pub fn written(&self) -> u64 {
+        self.lock().log.next_sequence
+    }
+
     /// Sets the thread to be unparked when a batch is wanted.
     pub fn set_applier(&self, thread: Thread) {
         // There is one.

@@ -46,7 +46,10 @@ pub trait Apply {
     /// The medium failed.
     fn step(&mut self, all: bool) -> io::Result<Progress>;
 
-    /// Forgets all versions durably, if there is no batch.
+    /// `true` if there is no batch.
+    fn is_between_batches(&self) -> bool;
+
+    /// Forgets all versions durably, if there is no batch. Their slots are freed by the next steps.
     ///
     /// # Errors
     ///
@@ -142,6 +145,10 @@ impl Apply for MemoryApplier {
         Ok(Progress::Disk)
     }
 
+    fn is_between_batches(&self) -> bool {
+        matches!(self.stage, MemoryStage::Idle)
+    }
+
     fn forget(&mut self) -> io::Result<()> {
         if let Some(reads) = self.versions.forget() {
             self.stage = MemoryStage::Draining(reads);
@@ -205,7 +212,9 @@ impl Sizes {
         Self {
             most,
             batch: most * slot_size,
-            round: block.max(ROUND.min(most * block)).next_multiple_of(ALIGNMENT),
+            round: block
+                .max(ROUND.min(most * block))
+                .next_multiple_of(ALIGNMENT),
         }
     }
 }
@@ -504,6 +513,10 @@ impl<D: Disk, M: Medium> Apply for FileApplier<D, M> {
                 .fail(format_args!("versions of blocks: {error}"));
         }
         result
+    }
+
+    fn is_between_batches(&self) -> bool {
+        matches!(self.stage, Stage::Idle)
     }
 
     fn forget(&mut self) -> io::Result<()> {

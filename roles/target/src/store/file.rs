@@ -414,7 +414,10 @@ impl<D: Disk> FileStore<D> {
         let it = &mut self.slots[slot];
         let version_slot = match it.version_slot {
             Some(version_slot) => version_slot,
-            None => match versions.versions.allocate(it.io.version.epoch, it.io.retired) {
+            None => match versions
+                .versions
+                .allocate(it.io.version.epoch, it.io.retired)
+            {
                 Ok(version_slot) => *it.version_slot.insert(version_slot),
                 Err(Full::Wait) => {
                     self.wait(slot, Stage::WaitingForSlot);
@@ -440,9 +443,9 @@ impl<D: Disk> FileStore<D> {
                 Ok(sealed) => sealed,
                 Err(code) => return self.complete(slot, code),
             };
-            let record =
-                it.checksum
-                    .record(sealed.sequence, block, it.io.version, sealed.retired);
+            let record = it
+                .checksum
+                .record(sealed.sequence, block, it.io.version, sealed.retired);
             let padding = end + record.len();
             let written = versions.memory.write(end, &record).and_then(|()| {
                 let len = buffer + it.span.len - padding;
@@ -1061,7 +1064,7 @@ mod tests {
             };
             let health = Arc::clone(file.health());
             Self {
-                store: FileStore::new(disk, layout, 1, Arc::default(), written, health),
+                store: FileStore::new(disk, layout, 1, Arc::default(), written, health, None),
                 memory,
                 file,
                 _directory: directory,
@@ -1081,6 +1084,8 @@ mod tests {
                 operation,
                 storage_offset: storage_offset as u64,
                 requester_offset: 0,
+                version: Version::NONE,
+                retired: 0,
                 size: bytes.len() as u32,
             };
             let mut step = self.store.begin(0, io);

@@ -27,8 +27,8 @@ impl SlotArea {
     /// The slots of a new file, whose blocks begin at `content_offset`.
     #[must_use]
     pub fn new(geometry: Geometry, content_offset: u64) -> Self {
-        let slot_size = (u64::from(geometry.block_size) + VersionSlot::SIZE as u64)
-            .next_multiple_of(ALIGNMENT);
+        let slot_size =
+            (u64::from(geometry.block_size) + VersionSlot::SIZE as u64).next_multiple_of(ALIGNMENT);
         let count = slot_count(geometry.block_size, geometry.block_count, slot_size);
         match u32::try_from(slot_size) {
             Ok(slot_size) if count != 0 => Self {
