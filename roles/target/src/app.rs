@@ -433,7 +433,7 @@ impl<'a> App<'a> {
         let result = self.serve(channel);
         let begun = self.session.has_client();
         self.job.cancel();
-        let ended = self.end_workers().and(self.server.apply_versions(false));
+        let ended = self.end_workers();
         // After the workers, so that the next session starts without any of this one.
         channel.next_client(EXIT_TIMEOUT);
         if let Err(stuck) = &ended {

@@ -50,7 +50,8 @@ impl Version {
 
 /// Number of slots for versions of blocks of this size; 0 if such blocks have none.
 ///
-/// About 64 MiB and at most 4096 slots; at least 256, and 64 for huge blocks. A small storage has no more than twice its blocks.
+/// About 64 MiB and at most 4096 slots; at least 256, and 64 for huge blocks. A small storage has no more than twice its blocks, but 1024 at least, if they
+/// fit: each time that a quarter of them is used, the service flushes all targets.
 #[must_use]
 pub fn slot_count(block_size: u32, block_count: u32, slot_size: u64) -> u32 {
     /// Largest block with versions: 64 slots are 256 MiB then.
@@ -63,7 +64,7 @@ pub fn slot_count(block_size: u32, block_count: u32, slot_size: u64) -> u32 {
     let slot_size = slot_size.max(1);
     let usual = (USUAL / slot_size).min(4096);
     let least = (MOST / slot_size).clamp(64, 256);
-    let wanted = u64::from(block_count).saturating_mul(2);
+    let wanted = u64::from(block_count).saturating_mul(2).max(1024);
     // At most 4096.
     usual.min(wanted).max(least) as u32
 }
