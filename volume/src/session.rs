@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use doca::{Connection, Device, ErrorCode};
 use role_common::control::{ChannelEvent, ComchClientChannel, ControlChannel as _, Waiter};
+use role_common::verifier::Verifier;
 use role_common::{Failure, text_of_peer};
 use thiserror::Error;
 use wire::control::{FeatureQuery, InitStorage, Message, MessageType, Payload, StorageDetails};
@@ -321,6 +322,7 @@ pub struct Session {
     connected: bool,
     interrupted: bool,
     features: u32,
+    verifier: Option<Verifier>,
     error: Option<SessionError>,
 }
 
@@ -342,6 +344,7 @@ impl Session {
             connected: false,
             interrupted: false,
             features: 0,
+            verifier: None,
             error: None,
         }
     }
@@ -367,6 +370,12 @@ impl Session {
     #[must_use]
     pub const fn features(&self) -> u32 {
         self.features
+    }
+
+    /// The verifier of the storage, if both sides have announced it and the storage has one. Final from [`Action::CreateWorkers`] on.
+    #[must_use]
+    pub fn verifier(&self) -> Option<Verifier> {
+        self.verifier.clone()
     }
 
     /// Result of the session, final once [`Action::Finish`] was returned.
@@ -490,10 +499,10 @@ impl Session {
                 };
                 self.described(now, details, answer.features);
             }
-            (State::Initialising, Payload::InitStorageResponse) => {
-                self.workers_exist = true;
-                self.enter(now, State::Gathering);
-                self.actions.push_back(Action::CreateWorkers);
+            (State::Initialising, Payload::InitStorageResponse) => self.initialised(now),
+            (State::Initialising, Payload::VerifiedInitStorageResponse(verifier)) => {
+                self.verifier = Some((&verifier).into());
+                self.initialised(now);
             }
             (State::Starting, Payload::StartStorageResponse) => self.started(now),
             (State::Stopping, Payload::StopStorageResponse) => self.destroy(now, true),
@@ -519,6 +528,12 @@ impl Session {
                 },
             ),
         }
+    }
+
+    fn initialised(&mut self, now: Instant) {
+        self.workers_exist = true;
+        self.enter(now, State::Gathering);
+        self.actions.push_back(Action::CreateWorkers);
     }
 
     /// Handles the description of the storage.

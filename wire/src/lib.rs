@@ -78,8 +78,8 @@ pub mod sbc {
 }
 
 pub mod backing {
-    //! Backing files of targets: a [`Header`], two slots for a [`Superblock`] at [`RECORD_OFFSETS`], and the blocks from
-    //! [`CONTENT_OFFSET`] on. [`SetRecord`] is the first layout of the superblock.
+    //! Backing files of targets: a [`Header`], two slots for a [`Superblock`] at [`RECORD_OFFSETS`], a [`Loss`] at
+    //! [`LOSS_OFFSET`], and the blocks from [`CONTENT_OFFSET`] on. [`SetRecord`] is the first layout of the superblock.
 
     include!(concat!(env!("OUT_DIR"), "/backing.rs"));
 
@@ -97,6 +97,9 @@ pub mod backing {
 
     /// Length of a superblock in bytes; the first layout is not longer.
     pub const RECORD_SIZE: usize = Superblock::SIZE;
+
+    /// Offset of the [`Loss`].
+    pub const LOSS_OFFSET: u64 = RECORD_OFFSETS[1] + 4096;
 }
 
 pub mod recording {

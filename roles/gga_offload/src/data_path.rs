@@ -504,8 +504,10 @@ impl<L: IoLayout> DataPath for GgaDataPath<L> {
     fn run(&mut self, run: &RunFlag) -> Result<GgaCoreStatistics, Failure> {
         self.driver.run = run.clone();
         let result = run_to_end(self, run);
-        self.complete_stores();
+        let stored = self.complete_stores();
         let calls = result?;
+        // Otherwise the set would be closed as clean.
+        stored?;
         let core = self.driver.setup.worker.core;
         let statistics = self.driver.engine.statistics_mut();
         statistics.core.core = core;

@@ -4,7 +4,7 @@ use doca::ErrorCode;
 use role_common::Failure;
 use role_common::service::session::{self, Layout};
 use role_common::stored_block::{Geometry, HALF_ALIGNMENT, STORED_ALIGNMENT};
-use wire::control::{FEATURE_FLUSH, StorageDetails};
+use wire::control::{FEATURE_FLUSH, FEATURE_VERIFIER, StorageDetails};
 
 use crate::Placement;
 
@@ -116,9 +116,9 @@ impl Layout for Striped {
         })
     }
 
-    const FEATURES: u32 = FEATURE_FLUSH;
+    const FEATURES: u32 = FEATURE_FLUSH | FEATURE_VERIFIER;
 
-    /// Supported only if all targets support it, because a flush goes to all of them.
+    /// Supported only if all targets support them: a flush goes to all of them, and the verifier is made from theirs.
     fn features(&self, targets: &[u32]) -> u32 {
         targets.iter().fold(u32::MAX, |all, target| all & target)
     }

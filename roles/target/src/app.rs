@@ -20,14 +20,17 @@ use role_common::metrics::{CoreStatistics, Count, REFUSED_REQUESTS, Statistics};
 use role_common::network::{Host, ServerTlsFlags};
 use role_common::protocol::{Protocol, ProtocolFlags};
 use role_common::superblock::Superblock;
+use role_common::verifier::Verifier;
 use role_common::worker::{Answer, Worker};
 use signal_hook::consts::SIGXFSZ;
-use wire::control::{FEATURE_FLUSH, InitStorage, Message, Payload, RdmaConnectionDetails};
+use wire::control::{
+    FEATURE_FLUSH, FEATURE_VERIFIER, InitStorage, Message, Payload, RdmaConnectionDetails,
+};
 
 use crate::backing::{BackingFile, BackingIo, Options};
 use crate::content::{Content, Geometry};
 use crate::data_path::{self, Blocks, Command, Reply, Setup, TargetDataPath};
-use crate::metadata::{Boot, MetadataStore, identity_of};
+use crate::metadata::{Boot, MetadataStore, verifier_of};
 use crate::request::{Quarantine, Writer, Writes};
 use crate::session::{Action, Event, Job, Session, opens};
 use crate::store::SectorLocks;
@@ -183,8 +186,8 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
 struct Server {
     blocks: Blocks,
     geometry: Geometry,
-    /// Identity of the storage, for services that query it.
-    identity: Bytes,
+    /// Identity and incarnation of the storage, for services that query them.
+    verifier: Verifier,
     metadata: RefCell<MetadataStore>,
     device: Device,
     cpus: Vec<u32>,
@@ -234,8 +237,11 @@ impl Server {
             Blocks::Memory(_) => None,
         };
         Ok(Self {
-            identity: identity_of(file.map(BackingFile::identity), boot)?,
-            metadata: RefCell::new(MetadataStore::new(file, boot)),
+            verifier: verifier_of(file, boot)?,
+            metadata: RefCell::new(MetadataStore::new(
+                file,
+                file.map_or(boot, |file| file.boot_since_loss(boot)),
+            )),
             blocks,
             geometry,
             device,
@@ -255,12 +261,11 @@ impl Server {
         }
     }
 
-    /// Supported extensions of the data path. Blocks in memory do not survive a power failure, so they cannot be
-    /// flushed.
+    /// Supported extensions. Blocks in memory do not survive a power failure, so they cannot be flushed.
     fn features(&self) -> u32 {
         match &self.blocks {
-            Blocks::File(_) => FEATURE_FLUSH,
-            Blocks::Memory(_) => 0,
+            Blocks::File(_) => FEATURE_FLUSH | FEATURE_VERIFIER,
+            Blocks::Memory(_) => FEATURE_VERIFIER,
         }
     }
 }
@@ -285,7 +290,7 @@ impl<'a> App<'a> {
             session: Session::new(server.geometry, cpu_count)
                 .with_limits(server.init_limits)
                 .with_identity(
-                    server.identity.clone(),
+                    server.verifier.clone(),
                     server.metadata.borrow().superblock(),
                 )
                 .with_features(server.features())

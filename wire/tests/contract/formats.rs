@@ -446,6 +446,8 @@ fn each_message_is_in_the_table_once() {
         "announced_storage_response",
         // Form of another release.
         "batched_init_storage_request",
+        // Longer form of an answer.
+        "verified_init_storage_response",
         "io_message",
         "io_message_3_1",
         "io_message_3_0",
@@ -456,6 +458,7 @@ fn each_message_is_in_the_table_once() {
         "backing_header",
         "backing_superblock",
         "backing_set_record",
+        "backing_loss",
     ]);
     assert_eq!(names, expected);
 }
@@ -500,6 +503,7 @@ fn sizes_are_those_of_the_codecs() {
         ("backing_header", backing::HEADER_SIZE),
         ("backing_superblock", backing::RECORD_SIZE),
         ("backing_set_record", backing::SetRecord::SIZE),
+        ("backing_loss", backing::Loss::SIZE),
     ] {
         assert_eq!(entry(name).size as usize, size);
     }

@@ -22,6 +22,7 @@ use wire::release::Release;
 use crate::budget::InitLimits;
 use crate::control::ChannelEvent;
 use crate::protocol::{Failure, MessageIds, Protocol, unexpected};
+use crate::verifier::Verifier;
 
 pub use crate::jobs::Outcome;
 pub use rejoin::{Place, Rejoin, RejoinAction, RejoinEvent, Returned};
@@ -94,6 +95,8 @@ pub struct Session<L> {
     has_asked_features: bool,
     /// Extensions announced by all.
     features: u32,
+    /// Verifiers of the targets, if they were asked for them.
+    verifiers: Vec<Option<Verifier>>,
     connections: Connections,
     /// The service's exports of the connections being created, by target; `None` for a missing one.
     exports: Vec<Option<Bytes>>,
@@ -103,6 +106,8 @@ pub struct Session<L> {
     transaction_count: u32,
     /// The initiator's consumers, in the order of their creation.
     consumers: Vec<u32>,
+    /// `true` if the service ends the session: the initiator is not waited for.
+    is_closing: bool,
     /// By target: `true` if the session continues without it.
     without: Vec<bool>,
     /// The init request sent to the targets.
@@ -138,12 +143,14 @@ impl<L: Layout> Session<L> {
             wanted_features: 0,
             has_asked_features: false,
             features: 0,
+            verifiers: Vec::new(),
             connections: Connections::default(),
             exports: Vec::new(),
             imports: VecDeque::new(),
             core_count: 0,
             transaction_count: 0,
             consumers: Vec::new(),
+            is_closing: false,
             without: vec![false; L::TARGETS.len()],
             init: None,
             actions: VecDeque::new(),
@@ -204,8 +211,30 @@ impl<L: Layout> Session<L> {
             Event::Lost { target } => self.lost(now, target),
             Event::Rejoined { target, identity } => self.rejoined(target, identity),
             Event::Timeout => self.timed_out(now),
+            Event::Shutdown => self.close(now),
             Event::Failed(failure) => self.fail(failure),
         }
+    }
+
+    /// Ends the session without the initiator: while I/Os are served, in the same order as at its request, so that all I/Os in flight
+    /// complete and the set is closed cleanly. It cannot be ended in order before that.
+    fn close(&mut self, now: Instant) {
+        match (self.phase, self.step) {
+            _ if self.is_closing => return,
+            (Phase::Stop, Step::Request) => self.begin(Doing::Quiesce, Job::Quiesce),
+            (Phase::Shutdown, Step::Request | Step::Expiry) => self.leave_targets(now),
+            _ => {
+                let waiting = self.waiting_for();
+                return self.fail(Failure::aborted(format_args!("waiting for {waiting}")));
+            }
+        }
+        self.is_closing = true;
+    }
+
+    /// Returns `true` once the service ends the session by itself.
+    #[must_use]
+    pub fn is_closing(&self) -> bool {
+        self.is_closing
     }
 
     /// Extensions of the data path announced by initiator and targets and supported by the service.
@@ -312,15 +341,24 @@ impl<L: Layout> Session<L> {
             }
             (Doing::CreateWorker, Ok(Outcome::Done)) => self.begin_connection(now),
             (Doing::Connect, Ok(Outcome::Done)) => self.connect(now),
+            (Doing::Verify, Ok(Outcome::Verified(verifier))) => {
+                let answer = match &verifier {
+                    Some(verifier) => Payload::VerifiedInitStorageResponse(verifier.into()),
+                    None => Payload::InitStorageResponse,
+                };
+                self.answer(answer, Phase::Start);
+            }
             (Doing::OpenSuperblocks, Ok(Outcome::Done)) => self.start_targets(now),
             (Doing::CloseSuperblocks, Ok(Outcome::Done)) => self.shut_targets_down(now),
             (Doing::StartWorkers, Ok(Outcome::Done)) => {
                 self.answer(Payload::StartStorageResponse, Phase::Stop)
             }
-            (Doing::Quiesce, Ok(Outcome::Done)) => {
-                let expected = MessageType::StopStorageResponse;
-                self.ask_all(now, &Payload::StopStorageRequest, expected);
+            // The initiator has completed its I/Os only if it has asked for the stop.
+            (Doing::Quiesce, Ok(Outcome::Done)) if self.is_closing => {
+                self.begin(Doing::StopWorkers, Job::StopWorkers);
             }
+            (Doing::Quiesce, Ok(Outcome::Done)) => self.stop_targets(now),
+            (Doing::StopWorkers, Ok(Outcome::Done)) if self.is_closing => self.stop_targets(now),
             (Doing::StopWorkers, Ok(Outcome::Done)) => {
                 self.answer(Payload::StopStorageResponse, Phase::Shutdown)
             }
@@ -368,6 +406,20 @@ impl<L: Layout> Session<L> {
     fn start_targets(&mut self, now: Instant) {
         let expected = MessageType::StartStorageResponse;
         self.ask_all(now, &Payload::StartStorageRequest, expected);
+    }
+
+    fn stop_targets(&mut self, now: Instant) {
+        let expected = MessageType::StopStorageResponse;
+        self.ask_all(now, &Payload::StopStorageRequest, expected);
+    }
+
+    /// Ends the use of the targets after the last I/O.
+    fn leave_targets(&mut self, now: Instant) {
+        if self.maintains {
+            self.begin(Doing::CloseSuperblocks, Job::CloseSuperblocks);
+        } else {
+            self.shut_targets_down(now);
+        }
     }
 
     fn shut_targets_down(&mut self, now: Instant) {
@@ -448,8 +500,10 @@ pub enum Event {
     },
     /// The time of [`poll_timeout`](Session::poll_timeout) may have passed.
     Timeout,
-    /// The session cannot continue: a worker or a channel failed, or shutdown was requested. The failure is sent to an
-    /// initiator that waits for a response.
+    /// Shutdown of the service was requested.
+    Shutdown,
+    /// The session cannot continue: a worker or a channel failed. The failure is sent to an initiator that waits for a
+    /// response.
     Failed(Failure),
 }
 
@@ -505,6 +559,8 @@ pub enum Job {
         /// Worker, role and export.
         details: RdmaConnectionDetails,
     },
+    /// Combine the verifiers of the targets, `None` for one without: [`Outcome::Verified`].
+    Verify(Vec<Option<Verifier>>),
     /// Wait until the targets' superblocks record that the set is in use.
     OpenSuperblocks,
     /// Wait for all contexts to be ready, and start the data paths; worker `n` sends results to the initiator's
@@ -587,6 +643,7 @@ enum Doing {
     CreateWorker,
     Export,
     Connect,
+    Verify,
     OpenSuperblocks,
     StartWorkers,
     Quiesce,
@@ -643,6 +700,16 @@ impl Connections {
 impl<L: Layout> Session<L> {
     fn client_event(&mut self, now: Instant, event: ChannelEvent) {
         match event {
+            ChannelEvent::Message(request) if self.is_closing => {
+                let failure = Failure::new(
+                    ErrorCode::CONNECTION_ABORTED,
+                    "the service is shutting down",
+                );
+                self.actions
+                    .push_back(Action::SendToClient(failure.response_to(&request)));
+            }
+            // Its I/Os complete nevertheless.
+            ChannelEvent::Closed if self.is_closing => {}
             ChannelEvent::Message(request) => self.client_request(now, request),
             ChannelEvent::ConsumerAdded(id) => {
                 self.consumers.push(id);
@@ -772,10 +839,7 @@ impl<L: Layout> Session<L> {
                 let consumers = self.consumers[..count].to_vec();
                 self.begin(Doing::StartWorkers, Job::StartWorkers { consumers });
             }
-            Step::Expiry if self.consumers.is_empty() && self.maintains => {
-                self.begin(Doing::CloseSuperblocks, Job::CloseSuperblocks);
-            }
-            Step::Expiry if self.consumers.is_empty() => self.shut_targets_down(now),
+            Step::Expiry if self.consumers.is_empty() => self.leave_targets(now),
             _ => {}
         }
     }

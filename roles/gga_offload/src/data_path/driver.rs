@@ -253,24 +253,34 @@ impl<L: IoLayout> GgaDataPath<L> {
 
     /// Waits for chunk stores in flight, regardless of the reason for the session's end. If one target has the new chunk of a stripe and
     /// another the old one while the third target is offline, the block is lost, although an earlier write of it was acknowledged.
+    ///
+    /// # Errors
+    ///
+    /// Chunks of a stripe may be stored on some targets only.
     #[cold]
-    pub(super) fn complete_stores(&mut self) {
+    pub(super) fn complete_stores(&mut self) -> Result<(), Failure> {
         if !self.driver.engine.is_storing() {
-            return;
+            return Ok(());
         }
+        let incomplete = |failure: Failure| {
+            let failure = failure.context("chunks may be stored on some targets only");
+            tracing::warn!("{failure}");
+            failure
+        };
         self.driver.is_ending = true;
         self.driver.deferred.retain(|task| task.target().is_some());
         let deadline = Instant::now() + COMPLETION_OF_STORES;
         while self.driver.engine.is_storing() {
-            if let Err(failure) = self.progress_stores() {
-                return tracing::warn!("chunks may be stored on some targets only: {failure}");
-            }
+            self.progress_stores().map_err(incomplete)?;
             if Instant::now() >= deadline {
-                return tracing::warn!(
-                    "chunks may be stored on some targets only: no result within {COMPLETION_OF_STORES:?} after the end of the session"
-                );
+                let waiting = "results of stores after the end of the session";
+                return Err(incomplete(Failure::timed_out(
+                    waiting,
+                    COMPLETION_OF_STORES,
+                )));
             }
         }
+        Ok(())
     }
 
     /// A poll iteration of [`complete_stores`](Self::complete_stores).

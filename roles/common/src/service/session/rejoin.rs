@@ -232,7 +232,9 @@ impl Rejoin {
                 self.step = Step::Admission;
                 self.actions.push_back(RejoinAction::Admit(described));
             }
-            Payload::InitStorageResponse => self.export(now),
+            Payload::InitStorageResponse | Payload::VerifiedInitStorageResponse(_) => {
+                self.export(now);
+            }
             Payload::CreateRdmaConnectionResponse(details) => {
                 let expected = self.connections.current();
                 if (details.context_index, details.role) != expected {
