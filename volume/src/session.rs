@@ -23,7 +23,9 @@ use role_common::control::{ChannelEvent, ComchClientChannel, ControlChannel as _
 use role_common::verifier::Verifier;
 use role_common::{Failure, text_of_peer};
 use thiserror::Error;
-use wire::control::{FeatureQuery, InitStorage, Message, MessageType, Payload, StorageDetails};
+use wire::control::{
+    FEATURE_VERIFIER, FeatureQuery, InitStorage, Message, MessageType, Payload, StorageDetails,
+};
 use wire::release::Release;
 
 use crate::endpoint::Contexts;
@@ -501,7 +503,9 @@ impl Session {
             }
             (State::Initialising, Payload::InitStorageResponse) => self.initialised(now),
             (State::Initialising, Payload::VerifiedInitStorageResponse(verifier)) => {
-                self.verifier = Some((&verifier).into());
+                if self.features & FEATURE_VERIFIER != 0 {
+                    self.verifier = Some((&verifier).into());
+                }
                 self.initialised(now);
             }
             (State::Starting, Payload::StartStorageResponse) => self.started(now),
@@ -1052,6 +1056,36 @@ mod tests {
     }
 
     // Regular sessions, and invalid or refusing answers.
+
+    #[test]
+    fn verifier_is_that_of_the_init_response_if_both_sides_have_announced_it() {
+        use role_common::verifier::{Incarnation, StorageId};
+        use wire::control::AnnouncedStorage;
+        let verifier = Verifier::of_one(StorageId(5), false, Incarnation(6));
+        for (features, expected) in [(FEATURE_VERIFIER, Some(&verifier)), (0, None)] {
+            let mut script = Script::new(1);
+            script.session.config.features = u32::MAX;
+            script.input(Event::Connected);
+            let StorageDetails {
+                total_size,
+                block_size,
+            } = details();
+            script.sent();
+            script.answer(
+                0,
+                Payload::AnnouncedStorageResponse(AnnouncedStorage {
+                    total_size,
+                    block_size,
+                    features,
+                }),
+            );
+            script.expect(&[Action::OpenStorage(details())]);
+            script.input(Event::Opened(init(1))).sent();
+            let answer = Payload::VerifiedInitStorageResponse((&verifier).into());
+            script.answer(1, answer).expect(&[Action::CreateWorkers]);
+            assert_eq!(script.session.verifier().as_ref(), expected);
+        }
+    }
 
     #[test]
     fn complete_session() {

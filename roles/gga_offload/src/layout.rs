@@ -632,6 +632,7 @@ mod tests {
                             Job::PrepareMemory(_) => {
                                 Outcome::Exported(Bytes::from_static(b"service-memory"))
                             }
+                            Job::Verify(targets) => Outcome::Verified(targets[2].clone()),
                             Job::Export { target, .. } => {
                                 Outcome::Exported(Bytes::from(format!("service-end-{target}")))
                             }

@@ -855,7 +855,8 @@ impl Health {
     }
 }
 
-/// Writes a random [`Loss`], at least to the page cache: it has to survive the process, and another boot changes the incarnation anyway.
+/// Writes a random [`Loss`], at least to the page cache: it has to survive the process, and another boot changes the incarnation anyway. So
+/// it does not matter that a sync may fail again.
 fn record_loss(file: &File) -> io::Result<()> {
     let number = Identity::random().map_err(|failure| io::Error::other(failure.message))?;
     let number = u128::from_be_bytes(number.0);
@@ -864,7 +865,10 @@ fn record_loss(file: &File) -> io::Result<()> {
         number_low: number as u64,
     };
     file.write_all_at(&loss.emit(), LOSS_OFFSET)?;
-    file.sync_data()
+    if let Err(error) = file.sync_data() {
+        tracing::debug!("the record of the loss is not durable: {error}");
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -240,6 +240,52 @@ mod tests {
         }
     }
 
+    #[test]
+    fn verifier_of_the_target_is_passed_on_to_an_initiator_that_asks_for_it() {
+        use role_common::verifier::{Incarnation, StorageId};
+        use wire::control::FeatureQuery;
+        let verifier = Verifier::of_one(StorageId(5), false, Incarnation(6));
+        let verified = Payload::VerifiedInitStorageResponse((&verifier).into());
+        for (asked, has, expected) in [
+            (FEATURE_VERIFIER, FEATURE_VERIFIER, &verified),
+            (FEATURE_FLUSH, u32::MAX, &Payload::InitStorageResponse),
+            (u32::MAX, FEATURE_FLUSH, &Payload::InitStorageResponse),
+        ] {
+            let mut world = World::new(1, 1);
+            world.target = world
+                .target
+                .with_identity(verifier.clone(), None)
+                .with_features(has);
+            world.request(Payload::AnnounceStorageRequest(FeatureQuery {
+                features: asked,
+            }));
+            assert_eq!(world.request(init(1, 1)).as_ref(), Some(expected));
+        }
+    }
+
+    #[test]
+    fn another_storage_than_in_earlier_sessions_is_refused() {
+        use role_common::verifier::{Incarnation, StorageId};
+        let mut service = ZeroCopy {
+            memory: None,
+            known: Rc::default(),
+        };
+        let mut serve = |identity, incarnation| {
+            let identity = StorageId(identity);
+            let verifier = Verifier::of_one(identity, false, Incarnation(incarnation));
+            service.verifier(&[Some(verifier)])
+        };
+        serve(1, 1).expect("the first one");
+        serve(1, 2).expect("the same one after a reboot");
+        let failure = serve(0xabc, 3).expect_err("another one");
+        assert_eq!(failure.code, ErrorCode::BAD_STATE);
+        for identity in ["0000001", "0000abc"] {
+            assert!(failure.message.contains(identity), "{failure}");
+        }
+        serve(1, 4).expect("the first one again");
+        assert_eq!(service.verifier(&[None]), Ok(None), "the reference's");
+    }
+
     fn init(core_count: u32, transaction_count: u32) -> Payload {
         let mmap_export_blob = Bytes::from_static(b"host memory");
         Payload::InitStorageRequest(InitStorage {
@@ -746,6 +792,7 @@ mod tests {
                             Job::PrepareMemory(memory) => Ok(Outcome::Exported(Bytes::from(
                                 [&memory.mmap_export_blob[..], b" for rdma"].concat(),
                             ))),
+                            Job::Verify(targets) => Ok(Outcome::Verified(targets[0].clone())),
                             Job::Export { .. } => {
                                 Ok(Outcome::Exported(Bytes::from_static(b"service end")))
                             }

@@ -1214,6 +1214,85 @@ mod tests {
     }
 
     #[test]
+    fn shutdown_while_ios_are_served_ends_the_session_in_order() {
+        for missing in [None, Some(1)] {
+            let mut world = match missing {
+                Some(missing) => without(missing),
+                None => {
+                    let mut world = World::new(true);
+                    (0..3).for_each(|target| world.connect(target));
+                    world
+                }
+            };
+            world.begin();
+            let (asked, jobs) = (world.asked.len(), world.jobs.len());
+            world.handle(Event::Shutdown);
+            assert_eq!(world.end, Some(Ok(())));
+            assert!(world.session.is_closing() && world.answers.is_empty());
+            // The workers complete their I/Os while the targets still serve them.
+            let expected = [
+                Job::Quiesce,
+                Job::StopWorkers,
+                Job::CloseSuperblocks,
+                Job::DestroyWorkers,
+            ];
+            assert_eq!(world.jobs[jobs..], expected);
+            let targets = (0..3).filter(|&target| Some(target) != missing);
+            let expected: Vec<_> = [
+                MessageType::StopStorageRequest,
+                MessageType::ShutdownRequest,
+            ]
+            .into_iter()
+            .flat_map(|message| targets.clone().map(move |target| (target, message)))
+            .collect();
+            assert_eq!(world.asked[asked..], expected);
+        }
+    }
+
+    #[test]
+    fn initiator_is_not_waited_for_by_a_service_that_shuts_down() {
+        let mut world = World::new(true);
+        (0..3).for_each(|target| world.connect(target));
+        world.begin();
+        world.silent = vec![2];
+        world.handle(Event::Shutdown);
+        assert_eq!(world.end, None, "a target has not stopped yet");
+        let Some(Payload::ErrorResponse(error)) = world.request(Payload::StopStorageRequest) else {
+            panic!("it is too late");
+        };
+        assert_eq!(error.error_code, ErrorCode::CONNECTION_ABORTED.0);
+        world.client(ChannelEvent::ConsumerExpired(11));
+        world.client(ChannelEvent::Closed);
+        world.handle(Event::Shutdown);
+        assert_eq!(world.end, None);
+        world.handle(Event::Lost { target: 2 });
+        assert_eq!(world.end, Some(Ok(())));
+    }
+
+    #[test]
+    fn shutdown_after_the_stop_closes_the_set_and_before_the_start_is_a_failure() {
+        let mut world = World::new(true);
+        (0..3).for_each(|target| world.connect(target));
+        world.begin();
+        world.request(Payload::StopStorageRequest);
+        world.handle(Event::Shutdown);
+        assert_eq!(world.end, Some(Ok(())));
+        assert_eq!(
+            world.jobs[world.jobs.len() - 2..],
+            [Job::CloseSuperblocks, Job::DestroyWorkers]
+        );
+
+        let mut world = World::new(true);
+        (0..3).for_each(|target| world.connect(target));
+        world.client(ChannelEvent::Connected);
+        world.request(Payload::QueryStorageRequest);
+        world.init();
+        world.handle(Event::Shutdown);
+        let failure = world.end.expect("the end").expect_err("not started");
+        assert_eq!(failure.code, ErrorCode::CONNECTION_ABORTED);
+    }
+
+    #[test]
     fn target_that_disconnects_before_all_are_connected_ends_the_session() {
         let mut world = World::new(true);
         world.connect(0);
