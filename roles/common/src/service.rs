@@ -394,6 +394,12 @@ impl<S: Service> App<'_, S> {
                     // A script may wait for this line before it starts an initiator.
                     Action::Announce => environment
                         .announce_ready(format_args!("waiting for the {}", self.client.peer())),
+                    // It may have disconnected already, and is not needed.
+                    Action::SendToClient(message) if self.session.is_closing() => {
+                        if let Err(failure) = self.client.send(&message) {
+                            tracing::debug!("{failure}");
+                        }
+                    }
                     Action::SendToClient(message) => {
                         self.client.send(&message)?;
                         if let Payload::ErrorResponse(_) = message.payload {
@@ -451,7 +457,7 @@ impl<S: Service> App<'_, S> {
                 .idle_timeout
                 .0
                 .filter(|_| self.session.waits_for_request());
-            if self.shutdown.is_requested() && !self.session.is_closing() {
+            if self.shutdown.is_requested() && !self.session.is_ending() {
                 self.handle(Event::Shutdown);
             } else if self.take_events() {
                 self.waiter.active();
@@ -480,7 +486,11 @@ impl<S: Service> App<'_, S> {
                     .chain(self.superblocks.deadline())
                     .chain(self.quiet_until)
                     .min();
-                self.waiter.wait(&channels, deadline);
+                if self.shutdown.is_requested() {
+                    self.waiter.wait_during_shutdown(&channels, deadline);
+                } else {
+                    self.waiter.wait(&channels, deadline);
+                }
             }
         }
     }
@@ -630,6 +640,7 @@ impl<S: Service> App<'_, S> {
         match client {
             Ok(Some(event)) => self.session.handle(Event::Client(event), now),
             Ok(None) => {}
+            Err(failure) if self.session.is_closing() => tracing::debug!("{failure}"),
             Err(failure) => self.session.handle(Event::Failed(failure), now),
         }
         // A data path ends by itself only if it fails.

@@ -237,6 +237,14 @@ impl<L: Layout> Session<L> {
         self.is_closing
     }
 
+    /// Returns `true` while a stop or shutdown is carried out, at the request of the initiator or of the service: it completes in bounded
+    /// time, and a shutdown of the service has to wait for that.
+    #[must_use]
+    pub fn is_ending(&self) -> bool {
+        let is_at_work = matches!(self.step, Step::Job(_) | Step::Storage);
+        self.is_closing || matches!(self.phase, Phase::Stop | Phase::Shutdown) && is_at_work
+    }
+
     /// Extensions of the data path announced by initiator and targets and supported by the service.
     #[must_use]
     pub fn features(&self) -> u32 {
@@ -1266,6 +1274,22 @@ mod tests {
         world.handle(Event::Shutdown);
         assert_eq!(world.end, None);
         world.handle(Event::Lost { target: 2 });
+        assert_eq!(world.end, Some(Ok(())));
+    }
+
+    #[test]
+    fn shutdown_waits_for_the_stop_that_the_initiator_has_requested() {
+        let mut world = World::new(true);
+        (0..3).for_each(|target| world.connect(target));
+        world.begin();
+        assert!(!world.session.is_ending());
+        world.silent = vec![2];
+        assert_eq!(world.request(Payload::StopStorageRequest), None);
+        assert!(world.session.is_ending());
+        world.handle(Event::Lost { target: 2 });
+        assert_eq!(world.answers.pop(), Some(Payload::StopStorageResponse));
+        assert!(!world.session.is_ending());
+        world.handle(Event::Shutdown);
         assert_eq!(world.end, Some(Ok(())));
     }
 
