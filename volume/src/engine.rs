@@ -1335,6 +1335,8 @@ mod tests {
         incarnation: u32,
         operations: Vec<Operation>,
         is_written: Vec<bool>,
+        /// `true` for a write that a flush has made durable, or that a loss was reported for.
+        is_settled: Vec<bool>,
         completed: usize,
         random: fastrand::Rng,
     }
@@ -1373,6 +1375,7 @@ mod tests {
                 durable: vec![1; geometry.size as usize],
                 incarnation: 0,
                 is_written: vec![false; operations.len()],
+                is_settled: vec![false; operations.len()],
                 operations,
                 completed: 0,
                 random: fastrand::Rng::with_seed(seed),
@@ -1465,6 +1468,9 @@ mod tests {
             if self.operations[tag as usize] != Operation::Flush {
                 assert_eq!(done.result, Ok(()));
                 self.is_written[tag as usize] = true;
+                if self.operations[tag as usize].is_durable() {
+                    self.is_settled[tag as usize] = true;
+                }
                 let is_late = !self.is_stored(tag as usize);
                 assert!(!is_late || before < losses, "write {tag} is lost already");
                 return;
@@ -1475,6 +1481,7 @@ mod tests {
                 Ok(()) => {
                     assert_eq!(*told, losses, "each queue is told of each loss");
                     for number in covers {
+                        self.is_settled[number] = true;
                         // If it was lost, that was a loss of its own, and the client of this queue was told.
                         assert!(
                             self.is_durable(number) || !self.is_stored(number),
@@ -1508,8 +1515,18 @@ mod tests {
             }
             self.durable.copy_from_slice(&self.volatile);
             self.incarnation += 1;
+            let before = self.unflushed.losses();
             let is_reported = self.unflushed.begin(self.incarnation);
+            assert_eq!(self.unflushed.losses() - before, u64::from(is_reported));
             assert!(is_reported || !is_volatile, "completed writes were lost");
+            let mut unsettled = (0..self.is_written.len())
+                .filter(|&it| self.is_written[it] && !self.is_settled[it]);
+            let is_flushing = self.queues.iter().any(|queue| !queue.covers.is_empty());
+            assert!(
+                !is_reported || is_flushing || unsettled.next().is_some(),
+                "all completed writes are flushed"
+            );
+            self.is_settled.copy_from_slice(&self.is_written);
         }
 
         /// A queue begins the next session, with the current incarnation.
