@@ -220,6 +220,11 @@ impl Accelerator for Gcm {
         [&self.encryptions, &self.decryptions].into_iter()
     }
 
+    fn bufs(&self, task: &Task) -> Result<[Option<BufHandle>; 2]> {
+        let task = task.downcast::<Crypt>().ok_or(Error::InvalidValue)?;
+        Ok([task.body.source.get(), task.body.destination.get()])
+    }
+
     fn check(&self, task: &Task) -> Result<()> {
         let task = task.downcast::<Crypt>();
         task.ok_or(Error::InvalidValue)?.body.check()

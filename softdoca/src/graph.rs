@@ -190,7 +190,7 @@ impl Graph {
         match runner {
             Some(ctx) => {
                 ctx.stop()?;
-                ctx.disconnect()
+                ctx.disconnect(Error::InUse)
             }
             None => Ok(()),
         }
@@ -819,7 +819,7 @@ mod tests {
         instance.retire().expect("not submitted");
         graph.stop().expect("no instances");
         assert_eq!(ctx.stop(), Ok(()));
-        ctx.disconnect().expect("idle");
+        ctx.disconnect(Error::InUse).expect("idle");
         assert_eq!(pe.check_unused(), Ok(()), "the graph's own context is gone");
     }
 }

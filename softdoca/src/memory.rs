@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::agent::{self, NetworkOffer, Segment};
 use crate::check::{self, Mistake};
-use crate::device::Device;
+use crate::device::{Device, DeviceKey, DeviceUse};
 use crate::error::{Error, Result};
 use crate::verbs::{Nic, Region, RemoteKey};
 use access::{Imported, Region as RemoteMemory};
@@ -40,6 +40,8 @@ pub struct Mmap {
     usable: AtomicBool,
     /// `true` if local devices may write, and the pages can be written.
     writable: AtomicBool,
+    /// Set of the [keys](DeviceKey) of the added devices.
+    device_keys: AtomicU64,
     thread_safe: AtomicBool,
     exported: AtomicBool,
     /// Bufs that point into it.
@@ -67,6 +69,8 @@ pub struct FreeCallback {
 struct Setup {
     pub max_devices: u32,
     pub devices: Vec<Arc<Device>>,
+    /// Held while the map is started or, if it is imported, until it is destroyed.
+    uses: Vec<DeviceUse>,
     /// Segments of a started map of this process.
     pub segments: Vec<Segment>,
     pub pci: Option<Exported>,
@@ -85,6 +89,7 @@ impl Default for Setup {
         Self {
             max_devices: Mmap::MAX_DEVICES,
             devices: Vec::new(),
+            uses: Vec::new(),
             segments: Vec::new(),
             pci: None,
             rdma: None,
@@ -123,6 +128,7 @@ impl Mmap {
             permissions: AtomicU32::new(Permissions::default().bits()),
             usable: AtomicBool::new(false),
             writable: AtomicBool::new(false),
+            device_keys: AtomicU64::new(0),
             thread_safe: AtomicBool::new(false),
             exported: AtomicBool::new(false),
             bufs: AtomicU32::new(0),
@@ -148,7 +154,11 @@ impl Mmap {
         mmap.permissions = AtomicU32::new(imported.descriptor.permissions.bits());
         mmap.usable = AtomicBool::new(true);
         mmap.writable = AtomicBool::new(imported.rights.write);
-        mmap.setup().devices.push(Arc::clone(device));
+        mmap.device_keys = AtomicU64::new(device.key().to_set());
+        let mut setup = mmap.setup();
+        setup.devices.push(Arc::clone(device));
+        setup.uses.push(DeviceUse::of_device(device));
+        drop(setup);
         mmap.imported = Some(imported);
         Ok(mmap)
     }
@@ -224,6 +234,12 @@ impl Mmap {
         Ok(())
     }
 
+    /// Ends the use of the devices of a map that the program destroys; bufs of a thread-safe map may keep it alive.
+    pub(crate) fn release_devices(&self) {
+        let uses = std::mem::take(&mut self.setup().uses);
+        drop(uses);
+    }
+
     /// Takes the release callback, if the map was started after it was set; called once, when the map is destroyed.
     pub fn take_free_callback(&self) -> Option<FreeCallback> {
         let mut setup = self.setup();
@@ -284,10 +300,26 @@ impl Mmap {
     /// [`Error::NotFound`] if it was not added, [`Error::NotPermitted`] once started, exported or imported.
     pub fn remove_device(&self, device: &Arc<Device>) -> Result<()> {
         self.expect_fresh("a device is removed from")?;
-        let devices = &mut self.setup().devices;
-        let known = devices.iter().position(|known| Arc::ptr_eq(known, device));
-        devices.remove(known.ok_or(Error::NotFound)?);
+        let mut setup = self.setup();
+        let known = setup
+            .devices
+            .iter()
+            .position(|known| Arc::ptr_eq(known, device));
+        setup.devices.remove(known.ok_or(Error::NotFound)?);
+        self.set_device_keys(&setup);
         Ok(())
+    }
+
+    fn set_device_keys(&self, setup: &Setup) {
+        let keys = setup.devices.iter().map(|device| device.key().to_set());
+        self.device_keys
+            .store(keys.fold(0, |set, key| set | key), Ordering::Relaxed);
+    }
+
+    /// `true` if the device was added: it has a key for the memory.
+    #[inline]
+    pub fn has_device(&self, key: DeviceKey) -> bool {
+        key.is_in(self.device_keys.load(Ordering::Relaxed))
     }
 
     /// Adds a device.
@@ -308,6 +340,7 @@ impl Mmap {
             )));
         }
         setup.devices.push(Arc::clone(device));
+        self.set_device_keys(&setup);
         Ok(())
     }
 
@@ -355,6 +388,7 @@ impl Mmap {
             )));
         }
         setup.segments = layout.segments;
+        setup.uses = setup.devices.iter().map(DeviceUse::of_device).collect();
         setup.free_is_due = setup.free.is_some();
         self.writable.store(
             layout.writable && permissions.local_write(),
@@ -401,8 +435,12 @@ impl Mmap {
         let local = std::mem::take(&mut setup.local);
         setup.local_failed = false;
         setup.segments.clear();
+        let uses = match self.imported {
+            None => std::mem::take(&mut setup.uses),
+            Some(_) => Vec::new(),
+        };
         drop(setup);
-        drop((exports, local));
+        drop((exports, local, uses));
         if self.imported.is_none() {
             self.usable.store(false, Ordering::Release);
         }

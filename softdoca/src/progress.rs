@@ -129,9 +129,8 @@ impl Pe {
     pub(crate) fn connect(self: &Rc<Self>, ctx: &Rc<Ctx>) -> Result<()> {
         ctx.expect_idle("connect it to a progress engine")?;
         if ctx.has_pe() {
-            return Err(
-                Error::BadState.because("the context is already connected to a progress engine")
-            );
+            return Err(Error::NotPermitted
+                .because("the context is already connected to a progress engine"));
         }
         ctx.set_pe(Some(Rc::clone(self)));
         self.contexts.borrow_mut().push(Rc::clone(ctx));
@@ -634,8 +633,8 @@ mod tests {
         assert_eq!(f.ctx.stop(), Err(Error::InProgress));
         assert_eq!(f.ctx.state(), CtxState::Stopping);
         assert_eq!(
-            f.ctx.disconnect(),
-            Err(Error::BadState),
+            f.ctx.disconnect(Error::InUse),
+            Err(Error::InUse),
             "not while it stops"
         );
         f.seen.free_when_done.set(true);
@@ -648,7 +647,7 @@ mod tests {
         );
         assert_eq!(*f.seen.states.borrow(), [(0, 1), (1, 2), (2, 3), (3, 0)]);
         assert_eq!(f.pe.check_unused(), Err(Error::InUse));
-        assert_eq!(f.ctx.disconnect(), Ok(()));
+        assert_eq!(f.ctx.disconnect(Error::InUse), Ok(()));
         assert_eq!(f.pe.check_unused(), Ok(()));
     }
 
@@ -817,7 +816,9 @@ mod tests {
                 [(1, Error::ConnectionAborted.code())]
             );
             assert_eq!(free(), Err(Error::BadState), "not a third time");
-            f.ctx.disconnect().expect("no task is allocated any more");
+            f.ctx
+                .disconnect(Error::InUse)
+                .expect("no task is allocated any more");
         }
     }
 

@@ -42,7 +42,7 @@ use doca_abi::{
 
 use crate::agent::{is_held_up, is_in_progress, nic_for_connections, uses_network};
 use crate::buffer::BufHandle;
-use crate::device::Device;
+use crate::device::{Device, DeviceUse};
 use crate::error::{Error, Result};
 use crate::progress::{Ctx, Driver, Event, Started, Task, TaskOf};
 use by_address::{Reception, Watched};
@@ -53,7 +53,6 @@ use transport::shared_memory::SharedMemory;
 
 /// The driver of RDMA contexts.
 pub(crate) struct Rdma {
-    /// Open for the lifetime of the instance.
     device: Arc<Device>,
     config: Config,
     pools: Pools,
@@ -293,6 +292,7 @@ impl Driver for Rdma {
         let state = &mut *state;
         if let Some(work) = task.downcast::<Work>() {
             work.body.check_lists(self.config.send_list_len.get())?;
+            work.body.check_device(self.device.key())?;
             let done = &mut state.done;
             work.body
                 .with_connection(|connection| connection.submit(task, &work.body, done))
@@ -304,6 +304,7 @@ impl Driver for Rdma {
         }
         let receive = &task.downcast::<Receive>().ok_or(Error::InvalidValue)?.body;
         receive.check_list(self.config.receive_list_len.get())?;
+        receive.check_device(self.device.key())?;
         if state.uses_network {
             for connection in &state.connections {
                 connection.adopt_waiting(state.receives.len());
@@ -338,6 +339,10 @@ impl Driver for Rdma {
             self.state.borrow_mut().send_queued();
         }
         None
+    }
+
+    fn devices(&self) -> Vec<DeviceUse> {
+        vec![DeviceUse::of_device(&self.device)]
     }
 
     fn flush(&self, ctx: &Ctx) {

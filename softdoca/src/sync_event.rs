@@ -294,10 +294,10 @@ impl SyncEvent {
     /// Checks that the event can be destroyed.
     ///
     /// # Errors
-    /// [`Error::BadState`] while it is started.
+    /// [`Error::InUse`] while it is started.
     pub(crate) fn check_stopped(&self) -> Result<()> {
         if self.is_started() {
-            return Err(Error::BadState.because("stop the sync event before destroying it"));
+            return Err(Error::InUse.because("stop the sync event before destroying it"));
         }
         Ok(())
     }

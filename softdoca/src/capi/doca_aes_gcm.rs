@@ -16,7 +16,7 @@ use super::{
 };
 use crate::accelerator::{MAX_BUF_LIST_LEN, MAX_BUF_SIZE, MAX_TASKS, Offload};
 use crate::aes_gcm::{Crypt, Gcm, IV_LEN, Key, Operation};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::progress::{Ctx, TaskOf, TaskPool};
 
 // SAFETY: instances are given out as pointers from `Rc::into_raw(Rc<Ctx>)`, as all contexts are.
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn doca_aes_gcm_create(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_aes_gcm_destroy(aes_gcm: *mut doca_aes_gcm) -> doca_error_t {
     // SAFETY: guaranteed by the caller.
-    guard(|| unsafe { destroy_ctx(aes_gcm) })
+    guard(|| unsafe { destroy_ctx(aes_gcm, Error::BadState) })
 }
 
 /// The instance's context.

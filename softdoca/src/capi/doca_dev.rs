@@ -154,6 +154,13 @@ pub unsafe extern "C" fn doca_devinfo_rep_destroy_list(
     guard(|| unsafe { destroy_list(dev_list_rep) })
 }
 
+/// Creates a handle of an open device for the program, which closes it.
+pub(super) fn give_device(device: Arc<Device>) -> *mut doca_dev {
+    device.handle_given();
+    check::created(Object::Device);
+    give(device)
+}
+
 /// Opens a device. Opening the same device again returns the same handle; each open needs a close.
 ///
 /// # Safety
@@ -166,13 +173,12 @@ pub unsafe extern "C" fn doca_dev_open(
     guard(|| {
         check_out(dev)?;
         // SAFETY: guaranteed by the caller.
-        unsafe { put(dev, give(Device::open(borrow(devinfo)?))) }?;
-        check::created(Object::Device);
-        Ok(())
+        unsafe { put(dev, give_device(Device::open(borrow(devinfo)?))) }
     })
 }
 
-/// Closes a device. Objects created from it keep it open until they are destroyed.
+/// Closes a device: `DOCA_ERROR_IN_USE` if this is the last close and a running context or a started map uses it. Other
+/// objects created from it stay valid.
 ///
 /// NULL is accepted: no error is documented for it, and programs close handles that they have closed and cleared
 /// before.
@@ -185,6 +191,8 @@ pub unsafe extern "C" fn doca_dev_close(dev: *mut doca_dev) -> doca_error_t {
         if dev.is_null() {
             return Ok(());
         }
+        // SAFETY: guaranteed by the caller.
+        unsafe { borrow(dev) }?.handle_returned()?;
         // SAFETY: guaranteed by the caller.
         unsafe { reclaim(dev) }.map(drop)?;
         check::destroyed(Object::Device);
@@ -210,13 +218,15 @@ pub unsafe extern "C" fn doca_dev_rep_open(
     })
 }
 
-/// Closes a representor.
+/// Closes a representor: `DOCA_ERROR_IN_USE` while a server on it runs.
 ///
 /// # Safety
 /// `dev` is NULL or live, and not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_dev_rep_close(dev: *mut doca_dev_rep) -> doca_error_t {
     guard(|| {
+        // SAFETY: guaranteed by the caller.
+        unsafe { borrow(dev) }?.handle_returned()?;
         // SAFETY: guaranteed by the caller.
         unsafe { reclaim(dev) }.map(drop)?;
         check::destroyed(Object::Representor);

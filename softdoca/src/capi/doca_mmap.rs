@@ -81,6 +81,7 @@ pub unsafe extern "C" fn doca_mmap_destroy(mmap: *mut doca_mmap) -> doca_error_t
         let mmap = unsafe { reclaim(mmap) }?;
         // Bufs of a thread-safe map may keep it alive, but must not use it any more.
         mmap.withdraw();
+        mmap.release_devices();
         check::destroyed(Object::Mmap);
         if let (Some(free), Ok((addr, len))) = (mmap.take_free_callback(), mmap.memrange()) {
             // SAFETY: the program set the callback and its last argument for this call. The map is destroyed, and no

@@ -422,14 +422,18 @@ pub(super) unsafe fn share_ctx<H: Handle<Engine = Ctx>>(handle: *const H) -> Res
     unsafe { share_local(handle) }
 }
 
-/// Destroys a context of any kind: detaches it from its engine and drops the handle's reference.
+/// Destroys a context of any kind: detaches it from its engine and drops the handle's reference. `active` is the error
+/// of a context that is not idle: the documentation has `IN_USE` for some kinds and `BAD_STATE` for others.
 ///
 /// # Safety
 /// As [`share_ctx`]; on success the handle is invalid.
-pub(super) unsafe fn destroy_ctx<H: Handle<Engine = Ctx>>(handle: *mut H) -> Result<()> {
+pub(super) unsafe fn destroy_ctx<H: Handle<Engine = Ctx>>(
+    handle: *mut H,
+    active: Error,
+) -> Result<()> {
     // SAFETY: guaranteed by the caller.
     let ctx = unsafe { share_ctx(handle) }?;
-    ctx.disconnect()?;
+    ctx.disconnect(active)?;
     // SAFETY: guaranteed by the caller; `ctx` is a second reference.
     unsafe { reclaim_local(handle) }.map(drop)?;
     check::destroyed(Object::Context);

@@ -54,7 +54,7 @@ pub unsafe extern "C" fn doca_sha_create(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_sha_destroy(sha: *mut doca_sha) -> doca_error_t {
     // SAFETY: guaranteed by the caller.
-    guard(|| unsafe { destroy_ctx(sha) })
+    guard(|| unsafe { destroy_ctx(sha, Error::InUse) })
 }
 
 /// The instance's context.

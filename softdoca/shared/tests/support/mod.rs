@@ -320,6 +320,7 @@ pub const PROGRAMS: &[&str] = &[
     "log",
     "memory",
     "progress",
+    "devices_in_use",
     "dma",
     "comch",
     "comch_dpa",

@@ -217,7 +217,8 @@ fn an_event_that_is_not_started_has_no_value() {
     // SAFETY: a live handle.
     unsafe {
         assert_eq!(doca_sync_event_start(event.0), state, "a second time");
-        assert_eq!(doca_sync_event_destroy(event.0), state, "it is started");
+        let in_use = Error::InUse.code();
+        assert_eq!(doca_sync_event_destroy(event.0), in_use, "it is started");
         ok(doca_sync_event_stop(event.0));
         assert_eq!(doca_sync_event_stop(event.0), state, "a second time");
     }
@@ -926,7 +927,7 @@ fn an_event_is_used_with_or_without_its_context() {
         let event: *mut doca_sync_event = context.event.0;
         assert_eq!(doca_sync_event_start(event), state);
         assert_eq!(doca_sync_event_stop(event), state);
-        assert_eq!(doca_sync_event_destroy(event), state);
+        assert_eq!(doca_sync_event_destroy(event), Error::InUse.code());
         let mut task = null_mut();
         let mut value = 0;
         let alloc = doca_sync_event_task_get_alloc_init;
