@@ -490,7 +490,6 @@ impl Accelerator for Dma {
 ///
 /// The memory of processes on one machine is coherent, so there is nothing to invalidate. The task only orders
 /// accesses: writes that happened before it are visible after its completion.
-#[derive(Default)]
 pub(crate) struct Advise {
     pub(crate) invalidations: TaskPool,
 }
@@ -503,7 +502,8 @@ pub(crate) struct Invalidate {
 impl Advise {
     /// Creates the context of an instance on `device`.
     pub(crate) fn context(device: Arc<Device>) -> Rc<Ctx> {
-        Offload::context(Self::default(), device)
+        let invalidations = TaskPool::forbidding_active();
+        Offload::context(Self { invalidations }, device)
     }
 }
 

@@ -148,9 +148,7 @@ impl Graph {
 
     /// Allows the creation of instances. A graph cannot be stopped once started.
     pub(crate) fn start(&self) -> Result<()> {
-        if self.is_started() {
-            return Ok(());
-        }
+        self.expect_stopped("start it again")?;
         if self.conf.get().is_none() {
             return Err(Error::BadState.because("configure the graph before the start"));
         }

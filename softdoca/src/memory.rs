@@ -82,6 +82,7 @@ struct Setup {
     free: Option<FreeCallback>,
     /// `true` if the map has been started since the callback was set.
     free_is_due: bool,
+    was_started: bool,
 }
 
 impl Default for Setup {
@@ -97,6 +98,7 @@ impl Default for Setup {
             local_failed: false,
             free: None,
             free_is_due: false,
+            was_started: false,
         }
     }
 }
@@ -280,11 +282,15 @@ impl Mmap {
     /// Sets the maximum number of devices.
     ///
     /// # Errors
-    /// [`Error::InvalidValue`] for 0 or less than the present number; [`Error::NotPermitted`] once started, exported
-    /// or imported.
+    /// [`Error::InvalidValue`] for 0 or less than the present number; [`Error::NotPermitted`] after the first start, and
+    /// for an imported map.
     pub fn set_max_devices(&self, count: u32) -> Result<()> {
         self.expect_fresh("the number of devices is set of")?;
         let mut setup = self.setup();
+        if setup.was_started {
+            return Err(Error::NotPermitted
+                .because("the number of devices is set before the first start of an mmap"));
+        }
         if count == 0 || (count as usize) < setup.devices.len() {
             return Err(Error::InvalidValue.because(format_args!(
                 "expected room for at least one device and for the added ones, got {count}"
@@ -369,7 +375,10 @@ impl Mmap {
         }
         let mut setup = self.setup();
         if self.is_usable() {
-            return Err(Error::BadState.because("the mmap is started already"));
+            return Err(match setup.pci.is_some() || setup.rdma.is_some() {
+                true => Error::NotPermitted.because("the mmap is started and exported already"),
+                false => Error::BadState.because("the mmap is started already"),
+            });
         }
         let (addr, len) = self.range();
         if len == 0 {
@@ -387,6 +396,7 @@ impl Mmap {
                 "peers may write to {len} bytes at {addr:#x} by the permissions {permissions:?}, but the memory is read-only"
             )));
         }
+        setup.was_started = true;
         setup.segments = layout.segments;
         setup.uses = setup.devices.iter().map(DeviceUse::of_device).collect();
         setup.free_is_due = setup.free.is_some();
@@ -588,8 +598,16 @@ impl Mmap {
     }
 
     /// Sets the program's user data.
-    pub fn set_user_data(&self, value: u64) {
+    ///
+    /// # Errors
+    /// [`Error::BadState`] when started.
+    pub fn set_user_data(&self, value: u64) -> Result<()> {
+        if self.imported.is_none() && self.is_usable() {
+            return Err(Error::BadState
+                .because("the user data of an mmap cannot be changed after doca_mmap_start"));
+        }
         self.user_data.store(value, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Number of bufs that point into it; 0 if thread safety is enabled.

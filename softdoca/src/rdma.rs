@@ -536,7 +536,7 @@ impl Config {
     fn set_max_connections(&self, max_connections: u16) -> Result<()> {
         if max_connections == 0 {
             return Err(
-                Error::InvalidValue.because("expected room for at least 1 connection, got 0")
+                Error::NotSupported.because("expected room for at least 1 connection, got 0")
             );
         }
         self.max_connections.set(max_connections);
@@ -622,7 +622,11 @@ fn at_most<T: PartialOrd + Display + Copy>(what: &str, value: T, limit: T) -> Re
 
 fn queue_size(size: u32) -> Result<u32> {
     if size == 0 || size > limits::QUEUE_SIZE {
-        return Err(Error::InvalidValue.because(format_args!(
+        let error = match size {
+            0 => Error::InvalidValue,
+            _ => Error::NotSupported,
+        };
+        return Err(error.because(format_args!(
             "expected a queue size between 1 and {}, got {size}",
             limits::QUEUE_SIZE
         )));
@@ -665,12 +669,12 @@ mod tests {
         assert_eq!(config.set_permissions(0b1_0000), Err(Error::InvalidValue));
         assert_eq!(config.permissions.get(), 0b1111);
         assert_eq!(config.set_transport_type(2), Err(Error::NotSupported));
-        assert_eq!(config.set_max_connections(0), Err(Error::InvalidValue));
+        assert_eq!(config.set_max_connections(0), Err(Error::NotSupported));
         assert_eq!(config.max_connections.get(), 1);
         let fabric = &config.fabric;
         assert_eq!(fabric.set_gid_index(2), Err(Error::InvalidValue));
         assert_eq!(fabric.set_send_queue_size(0), Err(Error::InvalidValue));
-        assert_eq!(fabric.set_recv_queue_size(32_769), Err(Error::InvalidValue));
+        assert_eq!(fabric.set_recv_queue_size(32_769), Err(Error::NotSupported));
         assert_eq!(fabric.set_mtu(5), Err(Error::InvalidValue));
         assert_eq!(fabric.set_grh_enabled(0), Err(Error::NotSupported));
         assert_eq!(fabric.set_grh_enabled(2), Err(Error::InvalidValue));

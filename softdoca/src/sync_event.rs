@@ -505,8 +505,13 @@ impl Work {
 }
 
 /// One pool for each kind of task.
-#[derive(Default)]
 pub(crate) struct Pools([TaskPool; Kind::COUNT]);
+
+impl Default for Pools {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| TaskPool::forbidding_active()))
+    }
+}
 
 impl Pools {
     pub(crate) fn of(&self, kind: Kind) -> &TaskPool {

@@ -18,7 +18,7 @@ use crate::check::{self, Object};
 use crate::device::{DevInfo, Device, Representor, RepresentorInfo};
 use crate::error::{Error, Result};
 use crate::log;
-use crate::topology::RepresentorKind;
+use crate::topology::{RepresentorKind, RepresentorModel};
 
 // SAFETY: list elements are given out by `give`; `doca_dev_as_devinfo` points into a live device.
 unsafe impl Handle for doca_devinfo {
@@ -398,9 +398,8 @@ pub unsafe extern "C" fn doca_devinfo_rep_cap_is_filter_net_supported(
 ) -> doca_error_t {
     guard(|| {
         // SAFETY: guaranteed by the caller.
-        let model = unsafe { borrow(devinfo) }?.model();
-        let supported = model
-            .representors
+        let representors = unsafe { representors(devinfo) }?;
+        let supported = representors
             .iter()
             .any(|representor| representor.kind == RepresentorKind::Net);
         // SAFETY: guaranteed by the caller.
@@ -569,7 +568,7 @@ pub unsafe extern "C" fn doca_devinfo_rep_cap_is_filter_all_supported(
     filter_all_supported: *mut u8,
 ) -> doca_error_t {
     // SAFETY: guaranteed by the caller.
-    guard(|| unsafe { put(filter_all_supported, has_representors(devinfo)?) })
+    guard(|| unsafe { put(filter_all_supported, representors(devinfo).map(|_| 1)?) })
 }
 
 /// Checks if the device has representors.
@@ -582,15 +581,23 @@ pub unsafe extern "C" fn doca_devinfo_rep_cap_is_filter_emulated_supported(
     filter_emulated_supported: *mut u8,
 ) -> doca_error_t {
     // SAFETY: guaranteed by the caller.
-    guard(|| unsafe { put(filter_emulated_supported, has_representors(devinfo)?) })
+    guard(|| unsafe { put(filter_emulated_supported, representors(devinfo).map(|_| 1)?) })
 }
 
+/// The representors of a device. Its lack of any is not logged as an error, because programs ask every device.
+///
+/// # Errors
+/// [`Error::NotSupported`] if it has none.
+///
 /// # Safety
 /// `devinfo` is NULL or live.
-unsafe fn has_representors(devinfo: *const doca_devinfo) -> Result<u8> {
+unsafe fn representors(devinfo: *const doca_devinfo) -> Result<&'static [RepresentorModel]> {
     // SAFETY: guaranteed by the caller.
-    let device = unsafe { borrow(devinfo) }?;
-    Ok((!device.model().representors.is_empty()).into())
+    let representors = &unsafe { borrow(devinfo) }?.model().representors;
+    match representors.is_empty() {
+        true => Err(Error::NotSupported),
+        false => Ok(representors),
+    }
 }
 
 /// Gets the type of the represented PCI function.
@@ -812,9 +819,8 @@ mod tests {
             assert_eq!(equal, 1);
             assert_eq!(
                 doca_devinfo_rep_cap_is_filter_net_supported(*list.add(1), &mut equal),
-                0
+                Error::NotSupported.code()
             );
-            assert_eq!(equal, 0);
             assert_eq!(doca_dev_open(info, &mut dev), 0);
             assert_eq!(doca_dev_open(info, &mut same), 0);
             assert_eq!(dev, same);

@@ -58,7 +58,7 @@ pub unsafe extern "C" fn doca_mmap_create_from_export(
         let imported = Mmap::import(descriptor, &device)?;
         if !user_data.is_null() {
             // SAFETY: guaranteed by the caller; both views of the union are plain data.
-            imported.set_user_data(unsafe { (*user_data).u64 });
+            imported.set_user_data(unsafe { (*user_data).u64 })?;
         }
         // SAFETY: guaranteed by the caller.
         unsafe { put(mmap, give(Arc::new(imported))) }?;
@@ -248,11 +248,8 @@ pub unsafe extern "C" fn doca_mmap_set_user_data(
     mmap: *mut doca_mmap,
     user_data: doca_data,
 ) -> doca_error_t {
-    guard(|| {
-        // SAFETY: guaranteed by the caller; both views of the union are plain data.
-        unsafe { borrow(mmap)?.set_user_data(user_data.u64) };
-        Ok(())
-    })
+    // SAFETY: guaranteed by the caller; both views of the union are plain data.
+    guard(|| unsafe { borrow(mmap)?.set_user_data(user_data.u64) })
 }
 
 /// Gets the user data.

@@ -543,7 +543,8 @@ const VECTORS: u32 = 1;
 
 /// # Safety
 /// `ctx` is NULL or a live context, not used by another thread during the call.
-unsafe fn datapath_unsupported(ctx: *mut doca_ctx, what: &str) -> Result<()> {
+unsafe fn datapath_unsupported<D>(ctx: *mut doca_ctx, on: *mut D, what: &str) -> Result<()> {
+    not_null(on)?;
     // SAFETY: guaranteed by the caller.
     unsafe { borrow(ctx) }?.expect_idle("set its data path")?;
     Err(Error::NotSupported.because(format_args!("softdoca has no {what}")))
@@ -556,10 +557,10 @@ unsafe fn datapath_unsupported(ctx: *mut doca_ctx, what: &str) -> Result<()> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_ctx_set_datapath_on_gpu(
     ctx: *mut doca_ctx,
-    _gpu_dev: *mut doca_gpu,
+    gpu_dev: *mut doca_gpu,
 ) -> doca_error_t {
     // SAFETY: guaranteed by the caller.
-    guard(|| unsafe { datapath_unsupported(ctx, "GPU data path") })
+    guard(|| unsafe { datapath_unsupported(ctx, gpu_dev, "GPU data path") })
 }
 
 /// `DOCA_ERROR_NOT_SUPPORTED`: softdoca has no DPA.
@@ -569,10 +570,10 @@ pub unsafe extern "C" fn doca_ctx_set_datapath_on_gpu(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_ctx_set_datapath_on_dpa(
     ctx: *mut doca_ctx,
-    _dpa_dev: *mut doca_dpa,
+    dpa_dev: *mut doca_dpa,
 ) -> doca_error_t {
     // SAFETY: guaranteed by the caller.
-    guard(|| unsafe { datapath_unsupported(ctx, "DPA") })
+    guard(|| unsafe { datapath_unsupported(ctx, dpa_dev, "DPA") })
 }
 
 /// Gets the number of completion vectors of a device, which is 1.

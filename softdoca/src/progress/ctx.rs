@@ -239,7 +239,11 @@ impl Ctx {
     fn begin(&self) -> Result<()> {
         self.expect_idle("start it")?;
         let _engine = self.pe()?;
-        let started = self.driver.start(self)?;
+        let started = self.driver.start(self).map_err(|error| match error {
+            // The documented error of a start that lacks resources.
+            Error::NoMemory | Error::OperatingSystem | Error::Driver => Error::Initialization,
+            error => error,
+        })?;
         self.devices.replace(self.driver.devices());
         match started {
             Started::Running => {
@@ -544,6 +548,11 @@ impl<B: 'static> TaskOf<B> {
             body: ManuallyDrop::new(body),
         }
     }
+
+    /// `true` if it was submitted and has not completed.
+    pub(crate) fn is_in_flight(&self) -> bool {
+        self.task.in_flight.get()
+    }
 }
 
 impl Task {
@@ -830,6 +839,9 @@ struct PoolConf {
 /// The tasks of one kind of a context, with their callbacks.
 #[derive(Default)]
 pub(crate) struct TaskPool {
+    /// `true` if configuring the pool of an active context is `NotPermitted`, as documented for some kinds of tasks,
+    /// instead of `BadState`.
+    forbids_active: bool,
     conf: Cell<Option<PoolConf>>,
     /// One for each body type allocated since the last configuration; usually only one.
     kinds: RefCell<Vec<Rc<Kind>>>,
@@ -846,6 +858,13 @@ impl Drop for TaskPool {
 }
 
 impl TaskPool {
+    /// A pool whose configuration is `NotPermitted` while the context is active.
+    pub(crate) fn forbidding_active() -> Self {
+        let mut pool = Self::default();
+        pool.forbids_active = true;
+        pool
+    }
+
     /// Sets callbacks and size. Only before the context is started.
     pub(crate) fn configure(
         &self,
@@ -854,7 +873,11 @@ impl TaskPool {
         on_error: Option<TaskCallback>,
         limit: u32,
     ) -> Result<()> {
-        ctx.expect_idle("configure its task pools")?;
+        ctx.expect_idle("configure its task pools")
+            .map_err(|error| match self.forbids_active {
+                true => Error::NotPermitted,
+                false => error,
+            })?;
         let (Some(on_success), Some(on_error)) = (on_success, on_error) else {
             return Err(Error::InvalidValue.because("expected two completion callbacks, got NULL"));
         };

@@ -127,7 +127,7 @@ TEST(servers_disconnect_clients, doca_comch_server_disconnect)
 						       doca_comch_consumer_task_post_recv_failed, 1));
 	OK(doca_pe_connect_ctx(pair->server.world.pe, doca_comch_consumer_as_ctx(consumer)));
 	RETURNS(DOCA_ERROR_IN_PROGRESS, doca_ctx_start(doca_comch_consumer_as_ctx(consumer)));
-	DOCUMENTED(IN_USE, doca_comch_server_disconnect, pair->server.server, pair->server.connection);
+	DOCUMENTED(IN_USE, doca_comch_server_disconnect(pair->server.server, pair->server.connection));
 	/* Once it is idle, it is not active: the connection may be closed before it is destroyed. */
 	stop(pair, doca_comch_consumer_as_ctx(consumer));
 	REFUSED(doca_comch_server_disconnect(pair->server.server, pair->client.connection));

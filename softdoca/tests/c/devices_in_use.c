@@ -41,7 +41,7 @@ TEST(a_device_is_not_closed_while_a_map_is_started, doca_dev_close)
 {
 	struct world world = world_create();
 
-	DOCUMENTED(IN_USE, doca_dev_close, world.dev);
+	DOCUMENTED(IN_USE, doca_dev_close(world.dev));
 	/* Still open, and the last close again. */
 	RETURNS(DOCA_ERROR_IN_USE, doca_dev_close(world.dev));
 	/* Not the last close. */
@@ -102,7 +102,7 @@ TEST(a_representor_is_not_closed_while_its_server_runs, doca_dev_rep_close, doca
 {
 	struct pair *pair = pair_create(0);
 
-	DOCUMENTED(IN_USE, doca_dev_rep_close, pair->rep);
+	DOCUMENTED(IN_USE, doca_dev_rep_close(pair->rep));
 	RETURNS(DOCA_ERROR_IN_USE, doca_dev_close(pair->server.world.dev));
 	RETURNS(DOCA_ERROR_IN_USE, doca_dev_close(pair->client.world.dev));
 	pair_destroy(pair);
@@ -120,15 +120,15 @@ TEST(a_context_has_one_engine, doca_pe_connect_ctx, doca_ctx_start, doca_ctx_sto
 	OK(doca_dma_create(world.dev, &dma));
 	ctx = doca_dma_as_ctx(dma);
 	OK(doca_dma_task_memcpy_set_conf(dma, doca_dma_task_memcpy_completed, doca_dma_task_memcpy_failed, 4));
-	DOCUMENTED(NOT_CONNECTED, doca_ctx_start, ctx);
-	DOCUMENTED(NOT_CONNECTED, doca_ctx_stop, ctx);
+	DOCUMENTED(NOT_CONNECTED, doca_ctx_start(ctx));
+	DOCUMENTED(NOT_CONNECTED, doca_ctx_stop(ctx));
 	OK(doca_pe_connect_ctx(world.pe, ctx));
-	DOCUMENTED(NOT_PERMITTED, doca_pe_connect_ctx, world.pe, ctx);
+	DOCUMENTED(NOT_PERMITTED, doca_pe_connect_ctx(world.pe, ctx));
 	RETURNS(DOCA_ERROR_NOT_PERMITTED, doca_pe_connect_ctx(other, ctx));
 	OK(doca_ctx_stop(ctx));
 	OK(doca_ctx_start(ctx));
-	DOCUMENTED(BAD_STATE, doca_pe_connect_ctx, other, ctx);
-	DOCUMENTED(IN_USE, doca_pe_destroy, world.pe);
+	DOCUMENTED(BAD_STATE, doca_pe_connect_ctx(other, ctx));
+	DOCUMENTED(IN_USE, doca_pe_destroy(world.pe));
 	world_stop(&world, ctx);
 	OK(doca_dma_destroy(dma));
 	OK(doca_pe_destroy(other));
@@ -149,28 +149,28 @@ TEST(running_contexts_are_not_destroyed, doca_dma_destroy, doca_compress_destroy
 	struct doca_mmap_advise *advise;
 	struct doca_sync_event *event;
 
-	DOCUMENTED(IN_USE, doca_dma_destroy, dma);
+	DOCUMENTED(IN_USE, doca_dma_destroy(dma));
 	OK(doca_compress_create(world.dev, &compress));
 	OK(doca_compress_task_compress_deflate_set_conf(compress, doca_compress_task_compress_deflate_completed,
 							doca_compress_task_compress_deflate_failed, 1));
 	world_start(&world, doca_compress_as_ctx(compress));
-	DOCUMENTED(IN_USE, doca_compress_destroy, compress);
+	DOCUMENTED(IN_USE, doca_compress_destroy(compress));
 	OK(doca_ec_create(world.dev, &ec));
 	OK(doca_ec_task_create_set_conf(ec, doca_ec_task_create_completed, doca_ec_task_create_failed, 1));
 	world_start(&world, doca_ec_as_ctx(ec));
-	DOCUMENTED(BAD_STATE, doca_ec_destroy, ec);
+	DOCUMENTED(BAD_STATE, doca_ec_destroy(ec));
 	OK(doca_sha_create(world.dev, &sha));
 	OK(doca_sha_task_hash_set_conf(sha, doca_sha_task_hash_completed, doca_sha_task_hash_failed, 1));
 	world_start(&world, doca_sha_as_ctx(sha));
-	DOCUMENTED(IN_USE, doca_sha_destroy, sha);
+	DOCUMENTED(IN_USE, doca_sha_destroy(sha));
 	OK(doca_aes_gcm_create(world.dev, &gcm));
 	OK(doca_aes_gcm_task_encrypt_set_conf(gcm, doca_aes_gcm_task_encrypt_completed, doca_aes_gcm_task_encrypt_failed,
 					      1));
 	world_start(&world, doca_aes_gcm_as_ctx(gcm));
-	DOCUMENTED(BAD_STATE, doca_aes_gcm_destroy, gcm);
+	DOCUMENTED(BAD_STATE, doca_aes_gcm_destroy(gcm));
 	OK(doca_rdma_task_receive_set_conf(rdma, doca_rdma_task_receive_completed, doca_rdma_task_receive_failed, 1));
 	world_start(&world, doca_rdma_as_ctx(rdma));
-	DOCUMENTED(BAD_STATE, doca_rdma_destroy, rdma);
+	DOCUMENTED(BAD_STATE, doca_rdma_destroy(rdma));
 	/* Their pages name no error for it. */
 	OK(doca_mmap_advise_create(world.dev, &advise));
 	OK(doca_mmap_advise_task_invalidate_cache_set_conf(advise, doca_mmap_advise_task_invalidate_cache_completed,
@@ -210,8 +210,8 @@ TEST(running_ends_of_comch_are_not_destroyed, doca_comch_server_destroy, doca_co
 	struct doca_comch_consumer *consumer;
 	struct doca_comch_producer *producer;
 
-	DOCUMENTED(IN_USE, doca_comch_server_destroy, pair->server.server);
-	DOCUMENTED(IN_USE, doca_comch_client_destroy, pair->client.client);
+	DOCUMENTED(IN_USE, doca_comch_server_destroy(pair->server.server));
+	DOCUMENTED(IN_USE, doca_comch_client_destroy(pair->client.client));
 	OK(doca_comch_consumer_create(pair->server.connection, world->mmap, &consumer));
 	OK(doca_comch_consumer_task_post_recv_set_conf(consumer, doca_comch_consumer_task_post_recv_completed,
 						       doca_comch_consumer_task_post_recv_failed, 1));
@@ -482,7 +482,7 @@ TEST(the_fast_path_does_not_reach_memory_of_other_devices, doca_ctx_start, doca_
 	OK(doca_comch_consumer_task_post_recv_set_conf(consumer, doca_comch_consumer_task_post_recv_completed,
 						       doca_comch_consumer_task_post_recv_failed, 1));
 	OK(doca_pe_connect_ctx(world->pe, doca_comch_consumer_as_ctx(consumer)));
-	DOCUMENTED(INVALID_VALUE, doca_ctx_start, doca_comch_consumer_as_ctx(consumer));
+	DOCUMENTED(INVALID_VALUE, doca_ctx_start(doca_comch_consumer_as_ctx(consumer)));
 	OK(doca_comch_consumer_destroy(consumer));
 	OK(doca_comch_producer_create(pair->server.connection, &producer));
 	OK(doca_comch_producer_task_send_set_conf(producer, doca_comch_producer_task_send_completed,

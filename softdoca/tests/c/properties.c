@@ -338,9 +338,9 @@ TEST(contexts_stay_in_their_process, doca_ctx_set_datapath_on_gpu, doca_ctx_set_
 
 	OK(doca_dma_create(world.dev, &dma));
 	ctx = doca_dma_as_ctx(dma);
-	RETURNS(DOCA_ERROR_NOT_SUPPORTED, doca_ctx_set_datapath_on_gpu(ctx, NULL));
+	RETURNS(DOCA_ERROR_NOT_SUPPORTED, doca_ctx_set_datapath_on_gpu(ctx, (struct doca_gpu *)ctx));
 	REFUSED(doca_ctx_set_datapath_on_gpu(NULL, NULL));
-	RETURNS(DOCA_ERROR_NOT_SUPPORTED, doca_ctx_set_datapath_on_dpa(ctx, NULL));
+	RETURNS(DOCA_ERROR_NOT_SUPPORTED, doca_ctx_set_datapath_on_dpa(ctx, (struct doca_dpa *)ctx));
 	REFUSED(doca_ctx_set_datapath_on_dpa(NULL, NULL));
 	OK(doca_ctx_cap_get_num_completion_vectors(world.info, &vectors));
 	CHECK(vectors >= 1);

@@ -54,13 +54,13 @@ void test_register(const char *name, const char *functions, test_function run);
 	} while (0)
 
 /*
- * As RETURNS, for an error that the documentation of the function names. `program --documented` prints the function and
- * the error of each of these lines, which a test compares with the table of documented errors.
+ * As RETURNS, for an error that the documentation of the function names. `program --documented` prints the error and the
+ * call of each of these lines, which a test compares with the table of documented errors.
  */
-#define DOCUMENTED(error, function, ...)                                                                               \
+#define DOCUMENTED(error, call)                                                                                        \
 	do {                                                                                                           \
-		static const char *const entry __attribute__((used, section("documented"))) = #function " " #error;    \
-		RETURNS(DOCA_ERROR_##error, function(__VA_ARGS__));                                                     \
+		static const char *const entry __attribute__((used, section("documented"))) = #error " " #call;       \
+		RETURNS(DOCA_ERROR_##error, call);                                                                     \
 	} while (0)
 
 #define OK(call) RETURNS(DOCA_SUCCESS, call)

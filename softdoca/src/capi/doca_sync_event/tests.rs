@@ -935,7 +935,10 @@ fn an_event_is_used_with_or_without_its_context() {
         assert_eq!(alloc(null_mut(), &mut value, none, &mut task), invalid);
         assert_eq!(alloc(event, &mut value, none, null_mut()), invalid);
         let set_conf = doca_sync_event_task_get_set_conf;
-        assert_eq!(set_conf(event, Some(done), Some(done), 1), state);
+        assert_eq!(
+            set_conf(event, Some(done), Some(done), 1),
+            Error::NotPermitted.code()
+        );
         assert_eq!(set_conf(null_mut(), Some(done), Some(done), 1), invalid);
         for _ in 0..2 {
             context.wait_eq(1, 1, 1);
