@@ -65,7 +65,8 @@ pub unsafe extern "C" fn doca_pe_destroy(pe: *mut doca_pe) -> doca_error_t {
     })
 }
 
-/// Delivers pending events. Returns 1 if there were any, otherwise 0; in that case it may have slept for up to 50 ms.
+/// Delivers pending events. Returns 1 if there were any, otherwise 0; in that case it may have slept for up to 1 ms, or
+/// longer if the thread has been idle for more than 10 s; `SOFTDOCA_IDLE` can change that.
 ///
 /// # Safety
 /// `pe` is NULL or a live engine, not used by another thread during the call.
@@ -115,6 +116,7 @@ pub unsafe extern "C" fn doca_pe_request_notification(pe: *mut doca_pe) -> doca_
     guard(|| {
         // SAFETY: guaranteed by the caller.
         let pe = unsafe { share_local(pe) }?;
+        pe.set_notifies();
         // A wake-up older than the request is irrelevant: programs need not have cleared the last notification.
         pe.wake().drain();
         if pe.arm() != Arming::Armed {
