@@ -25,6 +25,7 @@ use signal_hook::consts::SIGXFSZ;
 use wire::backing::CONTENT_OFFSET;
 use wire::control::{
     FEATURE_FLUSH, FEATURE_VERSIONS, InitStorage, Message, Payload, RdmaConnectionDetails,
+    RecordState,
 };
 use wire::release::Release;
 
@@ -371,8 +372,12 @@ impl Server {
         }
     }
 
-    /// Stores a superblock. With one of another set, or one that discards the blocks, the versions of blocks are forgotten.
+    /// Stores a superblock. With one of another set, or one that discards the blocks, the versions of blocks are forgotten. A clean one follows the
+    /// retired versions at their places.
     fn persist(&self, superblock: Superblock) -> Result<(), Failure> {
+        if superblock.state == RecordState::Clean {
+            self.apply_versions(false)?;
+        }
         let mut metadata = self.metadata.borrow_mut();
         let before = metadata.superblock();
         metadata.persist(superblock, self.file())?;

@@ -29,7 +29,7 @@ use std::thread::Thread;
 use doca::ErrorCode;
 use rustix::event::{EventfdFlags, eventfd};
 
-pub use records::{SlotArea, SlotChecksum, TailPlaces, parse_slot};
+pub use records::{SlotArea, SlotChecksum, parse_slot};
 
 /// A version of a block. Versions of later writes are higher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -257,16 +257,13 @@ impl Log {
         }
     }
 
-    /// Blocks with a version that is not retired, in ascending order.
+    /// Blocks with a version that is not retired, in ascending order. It includes writes that have failed or were abandoned: a start may find
+    /// their versions, until the tail is past them.
     #[must_use]
     pub fn unretired(&self) -> Vec<u64> {
-        let mut blocks: Vec<u64> = self
-            .order
-            .iter()
-            .map(|&slot| self.slot(slot))
-            .filter(|slot| slot.state == State::Live && slot.version >= self.retired)
-            .map(|slot| slot.block)
-            .collect();
+        let slots = self.order.iter().map(|&slot| self.slot(slot));
+        let unretired = slots.filter(|slot| slot.version >= self.retired);
+        let mut blocks: Vec<u64> = unretired.map(|slot| slot.block).collect();
         blocks.sort_unstable();
         blocks.dedup();
         blocks
@@ -588,6 +585,7 @@ pub struct Versions {
     /// Readable after slots were freed while writes waited for some.
     freed: Doorbell,
     applier: OnceLock<Thread>,
+    is_stuck_reported: AtomicBool,
     slots: u32,
 }
 
@@ -643,6 +641,7 @@ impl Versions {
             has_waiting: AtomicBool::new(false),
             freed: Doorbell::new()?,
             applier: OnceLock::new(),
+            is_stuck_reported: AtomicBool::new(false),
         }))
     }
 
@@ -753,6 +752,17 @@ impl Versions {
         let _ = self.applier.set(thread);
     }
 
+    /// Logs the first write that gets no slot: a broken service can send millions.
+    #[cold]
+    fn report_stuck(&self) {
+        if !self.is_stuck_reported.swap(true, Ordering::Relaxed) {
+            tracing::error!(
+                "a version was refused, and further ones will not be logged: all {} slots hold versions that are not retired",
+                self.slots
+            );
+        }
+    }
+
     #[cold]
     fn want_apply(&self) {
         if !self.is_wanted.swap(true, Ordering::Relaxed)
@@ -838,6 +848,9 @@ impl WorkerVersions {
         let mut shared = self.versions.lock();
         shared.log.retire(epoch, retired);
         let slot = shared.log.allocate(self.reads.owner);
+        if slot == Err(Full::Stuck) {
+            self.versions.report_stuck();
+        }
         if slot == Err(Full::Wait) {
             // With the log locked: those who free slots look at it afterwards.
             self.versions.has_waiting.store(true, Ordering::Relaxed);
@@ -949,7 +962,7 @@ impl Doorbell {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
 
     use proptest::prelude::*;
 
@@ -1248,12 +1261,19 @@ mod tests {
                 let newest = numbers.last().copied().unwrap_or(0);
                 (newest >= self.retired).then_some(block)
             };
-            let unretired: Vec<u64> = self.versions.iter().filter_map(unretired).collect();
-            if self.log.retired() == Self::version(self.retired) {
-                assert_eq!(self.log.unretired(), unretired);
+            let log = &self.log;
+            let mut unretired: BTreeSet<u64> = self.versions.iter().filter_map(unretired).collect();
+            let retired = log.retired();
+            let others = log.order.iter().map(|&slot| log.slot(slot));
+            unretired.extend(
+                others
+                    .filter(|it| it.state != State::Live && it.version >= retired)
+                    .map(|it| it.block),
+            );
+            if retired == Self::version(self.retired) {
+                assert_eq!(Vec::from_iter(unretired), log.unretired());
             }
             // Each slot is in one place.
-            let log = &self.log;
             let mut slots: Vec<u32> = log.free.iter().chain(&log.order).copied().collect();
             slots.extend(&log.batch);
             let others = (0..SLOTS)

@@ -8,8 +8,8 @@ use rustix::io::Errno;
 
 use super::{Disk, DiskOperation, Range};
 use crate::backing::Health;
-use crate::metadata::Medium;
-use crate::versions::{Reading, SlotArea, TailPlaces, Versions, parse_slot};
+use crate::metadata::{Medium, Places};
+use crate::versions::{Reading, SlotArea, Tail, Versions, parse_slot};
 
 /// Preferred size of the memory for the slots of a batch in bytes.
 const BATCH: usize = 8 << 20;
@@ -179,7 +179,7 @@ pub struct FileApplier<D, M> {
     disk: D,
     records: M,
     health: Arc<Health>,
-    tail: TailPlaces,
+    tail: Places<Tail>,
     stage: Stage,
     memory: Arc<MemoryRegion>,
     /// Maximum number of slots in a batch.
@@ -273,7 +273,7 @@ impl<D: Disk, M: Medium> FileApplier<D, M> {
         versions: Arc<Versions>,
         layout: FileLayout,
         (disk, memory): (D, Arc<MemoryRegion>),
-        (records, tail): (M, TailPlaces),
+        (records, tail): (M, Places<Tail>),
         health: Arc<Health>,
     ) -> Self {
         let most = Sizes::new(layout).most;
@@ -335,7 +335,7 @@ impl<D: Disk, M: Medium> FileApplier<D, M> {
             Stage::SyncingPlaces => {
                 self.disk.verify()?;
                 let tail = self.versions.with(|log| log.tail());
-                self.tail.write(&self.records, tail)?;
+                self.tail.write(&self.records, &tail)?;
                 self.stage = Stage::Draining(self.versions.end_apply());
             }
             Stage::Draining(reads) => {
@@ -532,7 +532,7 @@ impl<D: Disk, M: Medium> Apply for FileApplier<D, M> {
         let written = self
             .disk
             .verify()
-            .and_then(|()| self.tail.write(&self.records, tail));
+            .and_then(|()| self.tail.write(&self.records, &tail));
         if let Err(error) = &written {
             self.health
                 .fail(format_args!("versions of blocks: {error}"));
