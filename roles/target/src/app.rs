@@ -182,7 +182,7 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
         Some(file) => file
             .sync()
             .and_then(|()| server.metadata.borrow_mut().synced(file))
-            .and(applied.map_err(|failure| failure.into()))
+            .and(applied)
             .and(served),
         None => served,
     }

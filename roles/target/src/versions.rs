@@ -1182,14 +1182,14 @@ mod tests {
                         self.tail = self.log.tail();
                         self.versions.clear();
                         // Their versions do not count when they complete.
-                        self.lost.extend(self.flying.drain(..));
+                        self.lost.append(&mut self.flying);
                         self.log.abandon(self.owner);
                         self.owner += 1;
                     }
                 }
                 Happens::Abandon => {
                     self.log.abandon(self.owner);
-                    self.lost.extend(self.flying.drain(..));
+                    self.lost.append(&mut self.flying);
                     // What they write is a matter of a later start: here, they fail.
                     for it in &self.lost {
                         if it.number.is_some() {
