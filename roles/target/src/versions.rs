@@ -1285,7 +1285,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
 
         #[test]
         fn versions_are_found_as_in_a_map(all in prop::collection::vec(happens(), 0..80)) {

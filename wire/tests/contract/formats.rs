@@ -552,6 +552,8 @@ fn each_message_is_in_the_table_once() {
         "stored_block_trailer",
         "chunk_record",
         "backing_header",
+        "backing_version_slot",
+        "backing_version_tail",
         "backing_superblock",
     ]);
     assert_eq!(names, expected);
