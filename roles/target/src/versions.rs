@@ -694,8 +694,6 @@ impl Versions {
     #[must_use]
     pub fn begin_apply(&self, all: bool, most: usize) -> Option<Reading> {
         let mut shared = self.lock();
-        // Before the log is examined: what becomes applicable afterwards sets it again.
-        self.is_wanted.store(false, Ordering::Relaxed);
         shared
             .log
             .begin_apply(all, most)
@@ -734,9 +732,12 @@ impl Versions {
         }
     }
 
-    /// `true` if a batch of retired versions should be applied.
+    /// `true` if a batch of retired versions should be applied. Otherwise, the thread set by [`set_applier`](Self::set_applier) is unparked when one
+    /// should.
     #[must_use]
     pub fn wants_apply(&self) -> bool {
+        // Before the log is examined: what becomes applicable afterwards sets it again.
+        self.is_wanted.store(false, Ordering::Relaxed);
         self.lock().log.wants_apply()
     }
 

@@ -11,6 +11,9 @@ use crate::backing::Health;
 use crate::metadata::{Medium, Places};
 use crate::versions::{Reading, SlotArea, Tail, Versions, parse_slot};
 
+/// Maximum number of slots of a batch in memory, which costs no syncs: writes that wait for slots get some soon.
+const MEMORY_BATCH: usize = 256;
+
 /// Preferred size of the memory for the slots of a batch in bytes.
 const BATCH: usize = 8 << 20;
 
@@ -101,7 +104,7 @@ impl MemoryApplier {
     #[must_use]
     pub fn new(versions: Arc<Versions>, region: Arc<MemoryRegion>, layout: MemoryLayout) -> Self {
         Self {
-            entries: Vec::with_capacity(versions.capacity() as usize),
+            entries: Vec::with_capacity(MEMORY_BATCH),
             versions,
             region,
             layout,
@@ -128,7 +131,7 @@ impl MemoryApplier {
 impl Apply for MemoryApplier {
     fn step(&mut self, all: bool) -> io::Result<Progress> {
         match self.stage {
-            MemoryStage::Idle => match self.versions.begin_apply(all, usize::MAX) {
+            MemoryStage::Idle => match self.versions.begin_apply(all, MEMORY_BATCH) {
                 None => return Ok(Progress::Idle),
                 Some(reads) => self.stage = MemoryStage::Begun(reads),
             },
