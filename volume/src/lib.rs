@@ -58,6 +58,7 @@
 #![warn(missing_docs)]
 
 mod adapters;
+mod block;
 mod buffer;
 mod control;
 pub mod endpoint;
@@ -66,6 +67,7 @@ mod link;
 mod queue;
 mod range_lock;
 pub mod session;
+pub mod testing;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
@@ -84,6 +86,7 @@ use crate::range_lock::RangeLocks;
 use crate::session::SessionError;
 
 pub use adapters::{AsyncQueue, BlockingQueue};
+pub use block::{BlockQueue, ErrorLog};
 pub use buffer::Buffer;
 pub use engine::{IoError, Operation};
 pub use queue::{Completion, Io, Queue};

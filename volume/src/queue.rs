@@ -15,9 +15,9 @@ use crate::buffer::{Buffer, Pool};
 use crate::engine::{Engine, IoError, Operation, Submission};
 use crate::link::{Command, LentLane, Link, Progress, QueueState, Requester, Shared};
 
-/// An I/O to submit.
+/// An I/O to submit, with a buffer of a [`Queue`] or of another [`BlockQueue`](crate::BlockQueue).
 #[derive(Debug)]
-pub struct Io {
+pub struct Io<B = Buffer> {
     /// Returned in the [`Completion`].
     pub tag: u64,
     /// Kind of I/O, which determines whether `offset`, `len` and `buffer` are used.
@@ -28,18 +28,18 @@ pub struct Io {
     pub len: u32,
     /// Data of a read or a write, from [`Queue::buffer`](crate::Queue::buffer) of the queue that it is submitted to.
     /// Other operations ignore and return it.
-    pub buffer: Option<Buffer>,
+    pub buffer: Option<B>,
 }
 
 /// A completed I/O.
 #[derive(Debug)]
-pub struct Completion {
+pub struct Completion<B = Buffer> {
     /// The I/O's tag.
     pub tag: u64,
     /// Result. After an error, the contents of a read's buffer are unspecified, and a write may have been performed partially.
     pub result: Result<(), IoError>,
     /// The I/O's buffer.
-    pub buffer: Option<Buffer>,
+    pub buffer: Option<B>,
 }
 
 /// Maximum number of progress calls in one [`Queue::poll`]. Each may complete several tasks.

@@ -13,7 +13,7 @@ use role_common::metrics::Count;
 use role_common::network::UnixServer;
 use volume::{CloseError, Config, Volume};
 
-use crate::device::{Device, ID_BYTES, VolumeQueue};
+use crate::device::{Device, ID_BYTES};
 use crate::server::{BACKLOG, serve};
 use crate::worker::Worker;
 
@@ -164,7 +164,7 @@ pub fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
             if let Some(metrics) = environment.metrics.worker(core) {
                 queue.publish_to(metrics);
             }
-            Worker::spawn(index, VolumeQueue(queue), flags.cpu.get(index).copied())
+            Worker::spawn(index, queue, flags.cpu.get(index).copied())
         })
         .collect();
     let workers: Arc<[Worker]> = workers.map_err(system)?.into();
