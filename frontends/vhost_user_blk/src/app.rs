@@ -8,6 +8,7 @@ use clap::Parser;
 use doca::ErrorCode;
 use role_common::Failure;
 use role_common::application::Environment;
+use role_common::console::counted;
 use role_common::flags::{self, GeneralFlags, OutputFlags, RoleFlags};
 use role_common::metrics::Count;
 use role_common::network::UnixServer;
@@ -169,9 +170,9 @@ pub fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
         .collect();
     let workers: Arc<[Worker]> = workers.map_err(system)?.into();
     environment.console.announce(format_args!(
-        "Serving {} bytes with {} virtqueues at {}",
+        "Serving {} bytes with {} at {}",
         device.size,
-        device.queues,
+        counted(device.queues.into(), "virtqueue"),
         flags.socket.display()
     ));
     let ending = serve(&listener, device, &workers, &environment.shutdown).map_err(system)?;
