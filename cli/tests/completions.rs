@@ -1,7 +1,7 @@
 //! Completions in shells, as generated for packages.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::support::{Sandbox, lossy, text};
 
@@ -46,29 +46,33 @@ fn bash(directory: &Path, words: &[&str]) -> Vec<String> {
 }
 
 fn zsh(directory: &Path, words: &[&str]) -> Vec<String> {
-    // zsh completes only in an interactive shell. Its prompt marks the begin and the end of the list.
+    // zsh completes only in an interactive shell. Texts that its input does not have tell when it is ready, and when it is done.
     const SCRIPT: &str = r#"
         zmodload zsh/zpty
         zpty shell zsh -f -i
-        prepare=("PS1=; unsetopt zle_bracketed_paste; stty cols 500 rows 500"
-                 "fpath=($1 \$fpath); autoload -U compinit; compinit -u -D"
-                 "zstyle ':completion:*' list-separator ''; zstyle ':completion:*' verbose no"
-                 "LISTMAX=1000; bindkey '^I' list-choices; echo re''ady")
-        for line in $prepare; do zpty -w shell $line; done
-        zpty -m -r shell output '*ready*ready*' || zpty -r -m shell output '*ready*'
+        zpty -w shell "PS1=; unsetopt zle_bracketed_paste; stty cols 500 rows 500"
+        zpty -w shell "fpath=($1 \$fpath); autoload -U compinit; compinit -u -D"
+        zpty -w shell "zstyle ':completion:*' verbose no; LISTMAX=1000; bindkey '^I' list-choices; echo re''ady"
+        zpty -r -m shell output '*ready'$'\r''*'
         zpty -w -n shell "$2"$'\t'
         zpty -w -n shell $'\C-U'"echo do''ne"$'\n'
-        zpty -r -m shell output '*done*done*' || zpty -r -m shell output '*done*'
+        zpty -r -m shell output '*done'$'\r''*'
         print -r -- "$output"
     "#;
     let functions = directory.join("usr/share/zsh/vendor-completions");
     let mut zsh = Command::new("zsh");
     zsh.args(["-f", "-c", SCRIPT, "zsh", text(&functions)])
-        .arg(words.join(" "));
-    let words = lines(zsh);
-    words
-        .iter()
-        .flat_map(|line| line.split_whitespace())
+        .arg(words.join(" "))
+        .stdin(Stdio::null());
+    let screen = lines(zsh).join(" ");
+    // Escape sequences end with a letter.
+    let mut pieces = screen.split('\u{1b}');
+    let first = pieces.next().unwrap_or_default();
+    let others =
+        pieces.map(|it| it.trim_start_matches(|letter: char| !letter.is_ascii_alphabetic()));
+    std::iter::once(first)
+        .chain(others.map(|it| it.get(1..).unwrap_or_default()))
+        .flat_map(str::split_whitespace)
         .map(str::to_owned)
         .collect()
 }

@@ -508,7 +508,7 @@ fn top_exits_with_its_terminal() {
         let _ = std::fs::remove_file(&code);
         // The shell ignores the signal in any case, and writes the exit code of `top`.
         let line = format!(
-            "trap : HUP; ({signal}exec {PROGRAM} top 1 2); echo $? > {}.new; mv {0}.new {0}",
+            "stty cols 80 rows 24; trap : HUP; ({signal}exec {PROGRAM} top 1 2); echo $? > {}.new; mv {0}.new {0}",
             text(&code)
         );
         let mut recorder = Command::new("script");
