@@ -7,9 +7,9 @@
 use serde::{Deserialize, Serialize};
 use wire::control::{
     AnnouncedStorage, FeatureQuery, FrameDecoder, IdentifiedStorage, IdentityQuery, Message,
-    Payload, RdmaConnectionDetails,
+    Payload, RdmaConnectionDetails, StorageVerifier,
 };
-use wire::io_message::{IoMessage, IoMessageType, Repr};
+use wire::io_message::{self, IoMessage, Repr, VERSION_OFFSET, Version};
 use wire::layout::{ByteOrder, Kind, Message as MessageLayout, TABLE};
 use wire::release::{CorrelationId as _, IoLayout, Release3_0, Release3_1};
 use wire::{backing, io_message_3_0, io_message_3_1, sbc, stored_block};
@@ -20,7 +20,8 @@ use wire::{backing, io_message_3_0, io_message_3_1, sbc, stored_block};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Vector {
     pub name: String,
-    /// Name of the message in the table of offsets, or `stored_block` for a whole stored block.
+    /// Name of the message in the table of offsets; or `stored_block` or `stored_chunk` for a whole one, or
+    /// `io_message_with_version`.
     pub message: String,
     /// Description of the message in one sentence.
     pub meaning: String,
@@ -192,6 +193,10 @@ const STORED_BLOCK: [&str; 3] = [
     "stored_block_trailer",
 ];
 
+/// Names of the record of a stored chunk and of the version of an I/O message in the table.
+const CHUNK_RECORD: &str = "chunk_record";
+const VERSION: &str = "io_message_version";
+
 /// Checks a vector by decoding and encoding, and the offsets of its fields by the table.
 ///
 /// # Errors
@@ -238,6 +243,22 @@ fn against_table(vector: &Vector, size: usize) -> Result<(), String> {
             base += message.size as usize;
         }
         return Ok(());
+    }
+    if vector.message == "stored_chunk" {
+        let record = vector.fields.iter().find(|field| field.name == "magic");
+        let base = record.map_or(0, |magic| magic.offset);
+        return fields_of(vector, entry(CHUNK_RECORD)?, base);
+    }
+    if vector.message == "io_message_with_version" {
+        let message = entry("io_message")?;
+        let is_before = |field: &&wire::layout::Field| (field.offset as usize) < VERSION_OFFSET;
+        let count = message.fields.iter().take_while(is_before).count();
+        let before = MessageLayout {
+            fields: &message.fields[..count],
+            ..*message
+        };
+        fields_of(vector, &before, 0)?;
+        return fields_of(vector, entry(VERSION)?, VERSION_OFFSET);
     }
     fields_of(vector, entry(&vector.message)?, 0)
 }
@@ -335,8 +356,10 @@ fn decode(message: &str, bytes: &[u8]) -> Result<Decoded, String> {
         "sbc_header" => sbc_header(bytes),
         "backing_header" => backing_header(bytes),
         "backing_superblock" => backing_superblock(bytes),
-        "backing_set_record" => backing_set_record(bytes),
+        "backing_loss" => backing_loss(bytes),
         "stored_block" => whole_stored_block(bytes),
+        "stored_chunk" => stored_chunk(bytes),
+        "io_message_with_version" => io_message_with_version(bytes),
         _ => control(message, bytes),
     }
 }
@@ -396,7 +419,9 @@ fn payload(payload: &Payload) -> Vec<(&'static str, String)> {
             ("next_epoch_id", query.next_epoch_id.to_string()),
             ("member", query.member.to_string()),
             ("state", query.state.name().to_owned()),
-            ("flags", query.flags.to_string()),
+            ("format", query.format.to_string()),
+            ("matrix", query.matrix.to_string()),
+            ("logical_block_size", query.logical_block_size.to_string()),
         ],
         Payload::IdentifiedStorageResponse(storage) => vec![
             ("total_size", storage.total_size.to_string()),
@@ -410,7 +435,9 @@ fn payload(payload: &Payload) -> Vec<(&'static str, String)> {
             ("next_epoch_id", storage.next_epoch_id.to_string()),
             ("member", storage.member.to_string()),
             ("state", storage.state.name().to_owned()),
-            ("flags", storage.flags.to_string()),
+            ("format", storage.format.to_string()),
+            ("matrix", storage.matrix.to_string()),
+            ("logical_block_size", storage.logical_block_size.to_string()),
             ("identity", storage.identity.len().to_string()),
         ],
         Payload::AnnounceStorageRequest(query) => vec![
@@ -422,6 +449,10 @@ fn payload(payload: &Payload) -> Vec<(&'static str, String)> {
             ("block_size", storage.block_size.to_string()),
             ("mark", AnnouncedStorage::MARK.to_string()),
             ("features", storage.features.to_string()),
+            ("version_slots", storage.version_slots.to_string()),
+            ("last_epoch", storage.last_epoch.to_string()),
+            ("last_number", storage.last_number.to_string()),
+            ("unretired", storage.unretired.len().to_string()),
         ],
         Payload::InitStorageRequest(init) => vec![
             ("transaction_count", init.transaction_count.to_string()),
@@ -433,6 +464,14 @@ fn payload(payload: &Payload) -> Vec<(&'static str, String)> {
             ("batch_size", init.batch_size.to_string()),
             ("core_count", init.core_count.to_string()),
             ("mmap_export_blob", init.mmap_export_blob.len().to_string()),
+        ],
+        Payload::VerifiedInitStorageResponse(verifier) => vec![
+            ("mark", StorageVerifier::MARK.to_string()),
+            ("identity_high", verifier.identity_high.to_string()),
+            ("identity_low", verifier.identity_low.to_string()),
+            ("flags", verifier.flags.to_string()),
+            ("quorum", verifier.quorum.to_string()),
+            ("incarnations", verifier.incarnations.len().to_string()),
         ],
         Payload::CreateRdmaConnectionRequest(details)
         | Payload::CreateRdmaConnectionResponse(details) => connection(details),
@@ -450,16 +489,9 @@ fn payload(payload: &Payload) -> Vec<(&'static str, String)> {
 fn io_message(bytes: &[u8]) -> Result<Decoded, String> {
     let view = IoMessage::new_checked(bytes).map_err(|error| error.to_string())?;
     let repr = Repr::parse(&view).map_err(|error| error.to_string())?;
-    let message_type = match repr.message_type {
-        IoMessageType::Result => "result",
-        IoMessageType::Read => "read",
-        IoMessageType::Write => "write",
-        IoMessageType::Flush => "flush",
-        IoMessageType::WriteFua => "write_fua",
-    };
     Ok(Decoded {
         values: vec![
-            ("message_type", message_type.to_owned()),
+            ("message_type", repr.message_type.name().to_owned()),
             ("user_data", repr.user_data.to_string()),
             ("result", repr.result.to_string()),
             ("size", repr.size.to_string()),
@@ -468,6 +500,19 @@ fn io_message(bytes: &[u8]) -> Result<Decoded, String> {
         ],
         encoded: repr.to_bytes().to_vec(),
     })
+}
+
+fn io_message_with_version(bytes: &[u8]) -> Result<Decoded, String> {
+    let mut decoded = io_message(bytes)?;
+    let bytes: &[u8; io_message::SIZE] = bytes.try_into().map_err(|_| "not 64 bytes".to_owned())?;
+    let version = Version::of(bytes);
+    decoded.values.extend([
+        ("epoch", version.epoch.to_string()),
+        ("number", version.number.to_string()),
+        ("retired", version.retired.to_string()),
+    ]);
+    decoded.encoded[VERSION_OFFSET..].copy_from_slice(&version.emit());
+    Ok(decoded)
 }
 
 /// Verifies the generated view, too: encodes the values that it has decoded.
@@ -535,7 +580,7 @@ fn sbc_header(bytes: &[u8]) -> Result<Decoded, String> {
     })
 }
 
-/// Checks the checksum at the end of a backing file's record.
+/// Checks the checksum at the end of a record.
 fn check_checksum(record: &[u8], stored: u32) -> Result<(), String> {
     let checksum = crc32c::crc32c(&record[..record.len() - size_of_val(&stored)]);
     if checksum == stored {
@@ -562,7 +607,12 @@ fn backing_superblock(bytes: &[u8]) -> Result<Decoded, String> {
             ("next_epoch_id", superblock.next_epoch_id.to_string()),
             ("member", superblock.member.to_string()),
             ("state", superblock.state.to_string()),
-            ("flags", superblock.flags.to_string()),
+            ("format", superblock.format.to_string()),
+            ("matrix", superblock.matrix.to_string()),
+            (
+                "logical_block_size",
+                superblock.logical_block_size.to_string(),
+            ),
             ("boot_high", superblock.boot_high.to_string()),
             ("boot_low", superblock.boot_low.to_string()),
             ("checksum", superblock.checksum.to_string()),
@@ -571,22 +621,14 @@ fn backing_superblock(bytes: &[u8]) -> Result<Decoded, String> {
     })
 }
 
-fn backing_set_record(bytes: &[u8]) -> Result<Decoded, String> {
-    let record = backing::SetRecord::parse(bytes).map_err(|error| error.to_string())?;
-    check_checksum(&bytes[..backing::SetRecord::SIZE], record.checksum)?;
+fn backing_loss(bytes: &[u8]) -> Result<Decoded, String> {
+    let loss = backing::Loss::parse(bytes).map_err(|error| error.to_string())?;
     Ok(Decoded {
         values: vec![
-            ("magic", format!("{:#x}", backing::SetRecord::MAGIC)),
-            ("set_high", record.set_high.to_string()),
-            ("set_low", record.set_low.to_string()),
-            ("epoch", record.epoch.to_string()),
-            ("member", record.member.to_string()),
-            ("state", record.state.to_string()),
-            ("boot_high", record.boot_high.to_string()),
-            ("boot_low", record.boot_low.to_string()),
-            ("checksum", record.checksum.to_string()),
+            ("number_high", loss.number_high.to_string()),
+            ("number_low", loss.number_low.to_string()),
         ],
-        encoded: record.emit().to_vec(),
+        encoded: loss.emit().to_vec(),
     })
 }
 
@@ -603,6 +645,9 @@ fn backing_header(bytes: &[u8]) -> Result<Decoded, String> {
             ("record_offset", backing::RECORD_OFFSETS[0].to_string()),
             ("identity_high", header.identity_high.to_string()),
             ("identity_low", header.identity_low.to_string()),
+            ("version_slots", header.version_slots.to_string()),
+            ("slot_size", header.slot_size.to_string()),
+            ("slots_offset", header.slots_offset.to_string()),
             ("checksum", header.checksum.to_string()),
         ],
         encoded: header.emit().to_vec(),
@@ -622,13 +667,6 @@ fn whole_stored_block(bytes: &[u8]) -> Result<Decoded, String> {
     let data_block =
         stored_block::DataBlock::parse(&data[..stored_block::DataBlock::SIZE]).map_err(message)?;
     let trailer = stored_block::Trailer::parse(&bytes[end..]).map_err(message)?;
-    let checksum = crc32c::crc32c(&bytes[..end]);
-    if trailer.checksum != 0 && trailer.checksum != checksum.max(1) {
-        return Err(format!(
-            "its checksum is {}, the CRC-32C of its bytes {checksum}",
-            trailer.checksum
-        ));
-    }
     let content = stored_block::DataBlock::SIZE..header.compressed_size as usize;
     let lz4 = data.get(content).ok_or("its LZ4 data is cut off")?;
     let original = lz4_flex::block::decompress(lz4, header.original_size as usize)
@@ -648,7 +686,49 @@ fn whole_stored_block(bytes: &[u8]) -> Result<Decoded, String> {
             ("compressed_size", header.compressed_size.to_string()),
             ("size_and_raw", data_block.size_and_raw.to_string()),
             ("lz4 data", to_hex(lz4)),
-            ("checksum", trailer.checksum.to_string()),
+            ("unused", trailer.unused.to_string()),
+        ],
+        encoded,
+    })
+}
+
+/// The record of data_1 comes first, those of data_2 and data_p last.
+fn stored_chunk(bytes: &[u8]) -> Result<Decoded, String> {
+    let size = stored_block::ChunkRecord::SIZE;
+    let is_first = bytes.starts_with(&stored_block::ChunkRecord::MAGIC.to_be_bytes());
+    let payload_size = bytes.len().checked_sub(size).ok_or("it is cut off")?;
+    let (record, payload) = if is_first {
+        bytes.split_at(size)
+    } else {
+        let (payload, record) = bytes.split_at(payload_size);
+        (record, payload)
+    };
+    let values = stored_block::ChunkRecord::parse(record).map_err(|error| error.to_string())?;
+    if is_first != (values.member == 0) {
+        return Err(format!(
+            "the record of member {} is misplaced",
+            values.member
+        ));
+    }
+    check_checksum(&[payload, record].concat(), values.checksum)?;
+    let emitted = values.emit();
+    let encoded = if is_first {
+        [&emitted, payload].concat()
+    } else {
+        [payload, &emitted].concat()
+    };
+    Ok(Decoded {
+        values: vec![
+            ("payload", to_hex(payload)),
+            ("magic", format!("{:#x}", stored_block::ChunkRecord::MAGIC)),
+            ("member", values.member.to_string()),
+            ("set_high", values.set_high.to_string()),
+            ("set_low", values.set_low.to_string()),
+            ("stripe", values.stripe.to_string()),
+            ("epoch", values.epoch.to_string()),
+            ("number", values.number.to_string()),
+            ("compressed_size", values.compressed_size.to_string()),
+            ("checksum", values.checksum.to_string()),
         ],
         encoded,
     })
@@ -743,8 +823,12 @@ mod tests {
         let covered: BTreeSet<String> =
             vectors().into_iter().map(|vector| vector.message).collect();
         for message in TABLE {
-            let whole = STORED_BLOCK.contains(&message.name);
-            let name = if whole { "stored_block" } else { message.name };
+            let name = match message.name {
+                part if STORED_BLOCK.contains(&part) => "stored_block",
+                CHUNK_RECORD => "stored_chunk",
+                VERSION => "io_message_with_version",
+                name => name,
+            };
             assert!(covered.contains(name), "{name}");
         }
     }
@@ -764,7 +848,12 @@ mod tests {
             "io_message_write",
             "io_message_result",
             "stored_block",
-            "stored_block_without_checksum",
+            "stored_chunk_data_1",
+            "stored_chunk_data_2",
+            "stored_chunk_data_p",
+            "io_message_write_version",
+            "io_message_read_before",
+            "io_message_flush_with_version",
         ] {
             assert!(names.contains(name), "{name}");
         }

@@ -10,6 +10,7 @@ use role_common::budget::{LOG_LINES_PER_SECOND, LogBudget};
 use crate::buffer::Buffer;
 use crate::engine::IoError;
 use crate::queue::{Completion, Io, Queue};
+use crate::unflushed::WriteLosses;
 
 /// A submission queue with its completions, for one thread.
 pub trait BlockQueue: Send + 'static {
@@ -28,6 +29,10 @@ pub trait BlockQueue: Send + 'static {
 
     /// Makes progress, and passes completions, in any order, to `done`. Never blocks. Returns the number of completions.
     fn poll(&mut self, done: &mut dyn FnMut(Completion<Self::Buffer>)) -> usize;
+
+    /// Losses of acknowledged writes of all queues of the device. The queue itself fails one flush after a loss, with
+    /// [`IoError::LostWrites`]; a front end with several clients on a queue has to tell each of them.
+    fn losses(&self) -> WriteLosses;
 
     /// Descriptor that is readable when an armed queue must be polled.
     fn descriptor(&self) -> BorrowedFd<'_>;
@@ -55,6 +60,10 @@ impl BlockQueue for Queue {
     #[inline]
     fn poll(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
         Self::poll(self, done)
+    }
+
+    fn losses(&self) -> WriteLosses {
+        Self::losses(self)
     }
 
     #[inline]

@@ -14,6 +14,7 @@ use wire::release::{Release, Release3_1, Release3_2};
 use crate::buffer::{Buffer, Pool};
 use crate::engine::{Engine, IoError, Operation, Submission};
 use crate::link::{Command, LentLane, Link, Progress, QueueState, Requester, Shared};
+use crate::unflushed::WriteLosses;
 
 /// An I/O to submit, with a buffer of a [`Queue`] or of another [`BlockQueue`](crate::BlockQueue).
 #[derive(Debug)]
@@ -40,6 +41,8 @@ pub struct Completion<B = Buffer> {
     pub result: Result<(), IoError>,
     /// The I/O's buffer.
     pub buffer: Option<B>,
+    /// [Number of losses](WriteLosses::count) of acknowledged writes so far.
+    pub losses: u64,
 }
 
 /// Maximum number of progress calls in one [`Queue::poll`]. Each may complete several tasks.
@@ -238,9 +241,16 @@ impl Queue {
                 tag: io.tag,
                 result: io.result,
                 buffer: self.buffers[io.slot].take(),
+                losses: self.requester.engine.unflushed().count(),
             });
         }
         count
+    }
+
+    /// Losses of acknowledged writes of all queues of the volume.
+    #[must_use]
+    pub fn losses(&self) -> WriteLosses {
+        self.requester.engine.unflushed().losses()
     }
 
     /// Descriptor to sleep on, with `poll` or `epoll`, after [`arm`](Self::arm): readable when there is an event. Do
@@ -487,9 +497,10 @@ impl Queue {
         );
         // Before the link can be returned again.
         let posted = link.begin().map(|lane| self.requester.lane = lane);
+        let incarnation = link.incarnation;
         self.link = Some(link);
         self.refuses = None;
-        self.requester.engine.restart();
+        self.requester.engine.restart(incarnation);
         if let Err(error) = watched {
             return self.failed(Failure::new(
                 ErrorCode::OPERATING_SYSTEM,

@@ -12,6 +12,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::block::BlockQueue;
 use crate::engine::{IoError, Operation};
 use crate::queue::{Completion, Io};
+use crate::unflushed::WriteLosses;
 
 /// Initial value of the bytes of a buffer, so that data which was never read shows.
 const UNWRITTEN: u8 = 0xa5;
@@ -31,6 +32,7 @@ struct State {
     is_closed: bool,
     flushes: u64,
     completed_bytes: u64,
+    losses: WriteLosses,
 }
 
 /// Limits and delay of a [`MemoryQueue`].
@@ -66,6 +68,7 @@ impl MemoryDisk {
                 is_closed: false,
                 flushes: 0,
                 completed_bytes: 0,
+                losses: WriteLosses::default(),
             })),
         }
     }
@@ -95,6 +98,12 @@ impl MemoryDisk {
         self.state().is_held = is_held;
     }
 
+    /// Counts a loss of acknowledged writes: the next flush of each queue fails with [`IoError::LostWrites`]. The contents
+    /// stay.
+    pub fn lose(&self) {
+        self.state().losses.count += 1;
+    }
+
     /// Completes I/Os with [`IoError::Closed`] from now on.
     pub fn close(&self) {
         self.state().is_closed = true;
@@ -122,13 +131,14 @@ impl MemoryDisk {
             settings,
             free_buffers: Arc::new(AtomicUsize::new(settings.buffers)),
             pending: VecDeque::with_capacity(settings.depth),
+            told: 0,
             never: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
         })
     }
 }
 
 impl State {
-    fn execute(&mut self, io: &mut Io<MemoryBuffer>) -> Result<(), IoError> {
+    fn execute(&mut self, io: &mut Io<MemoryBuffer>, told: &mut u64) -> Result<(), IoError> {
         if self.is_closed {
             return Err(IoError::Closed);
         }
@@ -142,6 +152,11 @@ impl State {
                 return Err(failed);
             }
             self.flushes += 1;
+            let count = self.losses.count;
+            if std::mem::replace(told, count) != count {
+                self.losses.reported = count;
+                return Err(IoError::LostWrites);
+            }
             return Ok(());
         }
         if end > size {
@@ -186,6 +201,8 @@ pub struct MemoryQueue {
     free_buffers: Arc<AtomicUsize>,
     /// I/Os, each with the number of polls before it is due.
     pending: VecDeque<(u32, Io<MemoryBuffer>)>,
+    /// Number of losses of which a flush of the queue has told.
+    told: u64,
     /// Never readable: a queue with I/Os in flight has to be polled.
     never: OwnedFd,
 }
@@ -231,8 +248,9 @@ impl BlockQueue for MemoryQueue {
                     state.completed_bytes += u64::from(io.len);
                     completions.push(Completion {
                         tag: io.tag,
-                        result: state.execute(&mut io),
+                        result: state.execute(&mut io, &mut self.told),
                         buffer: io.buffer,
+                        losses: state.losses.count,
                     });
                 }
             }
@@ -240,6 +258,10 @@ impl BlockQueue for MemoryQueue {
         let count = completions.len();
         completions.into_iter().for_each(done);
         count
+    }
+
+    fn losses(&self) -> WriteLosses {
+        self.disk.state().losses
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {
@@ -359,6 +381,29 @@ mod tests {
         assert_eq!(poll(&mut queue), []);
         assert_eq!(poll(&mut queue), [(2, Ok(())), (1, Ok(()))]);
         assert!(queue.arm());
+    }
+
+    #[test]
+    fn flush_of_each_queue_fails_once_after_a_loss() {
+        let disk = MemoryDisk::new(vec![0; SIZE]);
+        let queue = || disk.queue(Settings::default()).expect("a descriptor");
+        let (mut one, mut other) = (queue(), queue());
+        let flush = |queue: &mut MemoryQueue| {
+            let flush = io(1, Operation::Flush, 0, 0, None);
+            queue.submit(flush).expect("space");
+            let mut results = Vec::new();
+            queue.poll(&mut |completion| results.push((completion.result, completion.losses)));
+            results
+        };
+        let losses = |count, reported| WriteLosses { count, reported };
+        assert_eq!(flush(&mut one), [(Ok(()), 0)]);
+        disk.lose();
+        assert_eq!(one.losses(), losses(1, 0));
+        assert_eq!(flush(&mut one), [(Err(IoError::LostWrites), 1)]);
+        assert_eq!(flush(&mut one), [(Ok(()), 1)]);
+        assert_eq!(other.losses(), losses(1, 1));
+        assert_eq!(flush(&mut other), [(Err(IoError::LostWrites), 1)]);
+        assert_eq!(flush(&mut other), [(Ok(()), 1)]);
     }
 
     #[test]

@@ -216,6 +216,7 @@ pub fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
     };
     announce(&flags, &environment, &listeners, &shared);
     environment.metrics.declare(&[Count::Failed], false);
+    volume.publish_losses(&environment.metrics);
     let mut queues = volume.take_queues();
     for (queue, cpu) in queues.iter_mut().zip(&flags.cpu) {
         if let Some(metrics) = environment.metrics.worker(*cpu) {

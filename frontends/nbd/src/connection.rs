@@ -102,6 +102,8 @@ pub struct Connection<B> {
     waiting: VecDeque<Io<B>>,
     /// `true` if a reply cannot be completed.
     is_broken: bool,
+    /// Number of losses of writes that the client was told of.
+    told: u64,
     began: Instant,
     /// Number of bytes sent and received.
     moved: u64,
@@ -170,6 +172,7 @@ impl<B: DerefMut<Target = [u8]>> Connection<B> {
             filling: None,
             waiting: VecDeque::new(),
             is_broken: false,
+            told: 0,
             began: now,
             moved: 0,
             seen: (0, now),
@@ -207,7 +210,21 @@ impl<B: DerefMut<Target = [u8]>> Connection<B> {
         let Phase::Transmission(transmission) = &mut self.phase else {
             return;
         };
-        let Completion { result, buffer, .. } = completion;
+        let Completion {
+            mut result,
+            buffer,
+            losses,
+            ..
+        } = completion;
+        if result == Err(IoError::LostWrites) {
+            // The first client of the queue that flushes gets it; here, each one is told.
+            result = Ok(());
+        }
+        if losses != self.told && transmission.is_flush(part) {
+            tracing::error!(peer = self.peer, "a flush fails: {}", IoError::LostWrites);
+            self.told = losses;
+            result = Err(IoError::LostWrites);
+        }
         let data = buffer.as_deref().unwrap_or(&[]);
         let outcome = transmission.complete(part, result, data, self.output.headers());
         match outcome {
@@ -332,7 +349,7 @@ impl<B: DerefMut<Target = [u8]>> Connection<B> {
         let mut requests = 0;
         while requests < FAIRNESS {
             let goes_on = if self.negotiates() {
-                self.negotiate(shared)?
+                self.negotiate(shared, queue.losses().reported)?
             } else {
                 requests += 1;
                 self.transmit(index, queue)?
@@ -347,7 +364,7 @@ impl<B: DerefMut<Target = [u8]>> Connection<B> {
     }
 
     /// Handles one message of the handshake. Returns `false` if there is nothing more to do now.
-    fn negotiate(&mut self, shared: &Shared) -> Result<bool, Ended> {
+    fn negotiate(&mut self, shared: &Shared, reported: u64) -> Result<bool, Ended> {
         if !self.send()? {
             return Ok(false);
         }
@@ -368,6 +385,7 @@ impl<B: DerefMut<Target = [u8]>> Connection<B> {
             }
             negotiation::Next::Transmission(agreed) => {
                 tracing::info!(peer = self.peer, ?agreed, "transmission begins");
+                self.told = reported;
                 self.phase = Phase::Transmission(Transmission::new(
                     shared.export.clone(),
                     shared.native_fua,

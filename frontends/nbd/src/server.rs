@@ -18,7 +18,7 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use slab::Slab;
-use volume::{BlockQueue, ErrorLog};
+use volume::{BlockQueue, ErrorLog, IoError};
 
 use crate::connection::{Connection, Ended, Shared, Wants};
 use crate::negotiation::Security;
@@ -359,8 +359,10 @@ impl<Q: BlockQueue> Worker<Q> {
     fn poll_queue(&mut self) -> bool {
         let (connections, errors) = (&mut self.connections, &mut self.errors);
         let completed = self.queue.poll(&mut |completion| {
-            if let Err(error) = &completion.result {
-                errors.failed(error);
+            match &completion.result {
+                // Logged by the connections that are told.
+                Ok(()) | Err(IoError::LostWrites) => {}
+                Err(error) => errors.failed(error),
             }
             let index = (completion.tag >> 32) as usize;
             let part = completion.tag as u32;

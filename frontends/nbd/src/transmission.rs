@@ -151,6 +151,7 @@ struct Issued {
     request: usize,
     offset: u64,
     len: u32,
+    is_flush: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -599,11 +600,16 @@ impl Transmission {
                 remaining: remaining - len,
             }
         };
-        self.add_part(request, offset, len)
+        let part = Part {
+            operation,
+            offset,
+            len,
+        };
+        self.add_part(request, part)
     }
 
     fn issue_piece(&mut self, piece: Part) -> u32 {
-        let Part { offset, len, .. } = piece;
+        let len = piece.len;
         let range = &mut self.ranges[0];
         let request = range.request;
         range.offset += u64::from(len);
@@ -615,17 +621,28 @@ impl Transmission {
         pending.outstanding += 1;
         pending.unissued -= len;
         self.pieces += 1;
-        self.add_part(request, offset, len)
+        self.add_part(request, piece)
     }
 
-    fn add_part(&mut self, request: usize, offset: u64, len: u32) -> u32 {
+    fn add_part(&mut self, request: usize, part: Part) -> u32 {
         let part = Issued {
             request,
-            offset,
-            len,
+            offset: part.offset,
+            len: part.len,
+            is_flush: part.operation == Operation::Flush,
         };
         // The number of requests is limited, and that of a request's parts by its length: far below 2^32.
         self.parts.insert(part) as u32
+    }
+
+    /// Returns `true` for a part that makes completed writes durable.
+    ///
+    /// # Panics
+    ///
+    /// If no such part is outstanding.
+    #[must_use]
+    pub fn is_flush(&self, part: u32) -> bool {
+        self.parts[part as usize].is_flush
     }
 
     /// Handles the completion of a part; `data` is its buffer, for a successful read. Appends the header of the
@@ -646,6 +663,7 @@ impl Transmission {
             request,
             offset,
             len,
+            ..
         } = part;
         let pending = &mut self.requests[request];
         pending.outstanding -= 1;
@@ -704,7 +722,7 @@ impl Transmission {
                 offset: 0,
                 len: 0,
             };
-            return Outcome::Submit(self.add_part(request, 0, 0), part);
+            return Outcome::Submit(self.add_part(request, part), part);
         }
         let pending = self.remove(request);
         if let Some(error) = pending.error {

@@ -861,6 +861,16 @@ mod tests {
         assert_eq!(machine.request(IN, 0, 512), 0);
     }
 
+    #[test]
+    fn flush_fails_once_after_acknowledged_writes_were_lost() {
+        let bench = Bench::new(content());
+        let mut machine = Machine::new(&bench);
+        bench.disk.lose();
+        assert_eq!(machine.request(OUT, 0, 512), 0, "only flushes fail");
+        assert_eq!(machine.request(FLUSH, 0, 0), 1);
+        assert_eq!(machine.request(FLUSH, 0, 0), 0);
+    }
+
     /// Unblocks a waiting writer, so that a failed test ends.
     struct Drained<'a>(&'a EventFd);
 

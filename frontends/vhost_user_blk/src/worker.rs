@@ -290,6 +290,11 @@ impl<Q: BlockQueue> Loop<Q> {
                 Ok(()) => Outcome::Done(completion.buffer.as_deref().unwrap_or(&[])),
                 // Another process may execute it.
                 Err(IoError::Closed) => Outcome::Abandoned,
+                // Once per queue and loss: not subject to the limit of the log.
+                Err(error @ IoError::LostWrites) => {
+                    tracing::error!("a flush fails: {error}");
+                    Outcome::Failed
+                }
                 Err(error) => {
                     errors.failed(&error);
                     Outcome::Failed

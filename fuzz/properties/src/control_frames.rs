@@ -8,7 +8,7 @@ use wire::DecodeError;
 use wire::control::{
     AnnouncedStorage, ErrorResponse, FeatureQuery, FrameDecoder, IdentifiedStorage, IdentityQuery,
     InitStorage, Message, MessageType, Payload, RdmaConnectionDetails, RdmaConnectionRole,
-    RecordState, StorageDetails,
+    RecordState, StorageDetails, StorageVerifier,
 };
 use wire::layout::{Kind, TABLE};
 use wire::recording::control::Message as Recorded;
@@ -362,6 +362,9 @@ pub enum AnyPayload {
         total_size: u64,
         block_size: u32,
         features: u32,
+        version_slots: u32,
+        last: (u64, u64),
+        unretired: Blob,
     },
     InitStorageRequest {
         transaction_count: u32,
@@ -369,6 +372,12 @@ pub enum AnyPayload {
         blob: Blob,
     },
     InitStorageResponse,
+    VerifiedInitStorageResponse {
+        identity: [u64; 2],
+        in_memory: bool,
+        quorum: u8,
+        incarnations: [u8; 48],
+    },
     CreateRdmaConnectionRequest(RdmaConnection),
     CreateRdmaConnectionResponse(RdmaConnection),
     StartStorageRequest,
@@ -386,7 +395,9 @@ pub struct Superblock {
     next: (u64, u64),
     member: u32,
     state: u8,
-    checksums: bool,
+    format: u32,
+    matrix: u32,
+    logical_block_size: u32,
 }
 
 impl Superblock {
@@ -535,7 +546,9 @@ impl From<&AnyMessage> for Message {
                     next_epoch_id: superblock.next.1,
                     member: superblock.member,
                     state: superblock.state(),
-                    flags: superblock.checksums.into(),
+                    format: superblock.format % 3,
+                    matrix: superblock.matrix % 3,
+                    logical_block_size: superblock.logical_block_size,
                 })
             }
             AnyPayload::IdentifiedStorageResponse {
@@ -554,20 +567,29 @@ impl From<&AnyMessage> for Message {
                 next_epoch_id: superblock.next.1,
                 member: superblock.member,
                 state: superblock.state(),
-                flags: superblock.checksums.into(),
+                format: superblock.format % 3,
+                matrix: superblock.matrix % 3,
+                logical_block_size: superblock.logical_block_size,
                 identity: identity.to_vec().into(),
             }),
             &AnyPayload::AnnounceStorageRequest { features } => {
                 Payload::AnnounceStorageRequest(FeatureQuery { features })
             }
-            &AnyPayload::AnnouncedStorageResponse {
+            AnyPayload::AnnouncedStorageResponse {
                 total_size,
                 block_size,
                 features,
+                version_slots,
+                last: (last_epoch, last_number),
+                unretired,
             } => Payload::AnnouncedStorageResponse(AnnouncedStorage {
-                total_size,
-                block_size,
-                features,
+                total_size: *total_size,
+                block_size: *block_size,
+                features: *features,
+                version_slots: *version_slots,
+                last_epoch: *last_epoch,
+                last_number: *last_number,
+                unretired: unretired.bytes().into(),
             }),
             AnyPayload::InitStorageRequest {
                 transaction_count,
@@ -579,6 +601,18 @@ impl From<&AnyMessage> for Message {
                 mmap_export_blob: blob.bytes().into(),
             }),
             AnyPayload::InitStorageResponse => Payload::InitStorageResponse,
+            AnyPayload::VerifiedInitStorageResponse {
+                identity,
+                in_memory,
+                quorum,
+                incarnations,
+            } => Payload::VerifiedInitStorageResponse(StorageVerifier {
+                identity_high: identity[0],
+                identity_low: identity[1],
+                flags: (*in_memory).into(),
+                quorum: u32::from(*quorum % 16) + 1,
+                incarnations: incarnations.to_vec().into(),
+            }),
             AnyPayload::CreateRdmaConnectionRequest(connection) => {
                 Payload::CreateRdmaConnectionRequest(connection.into())
             }

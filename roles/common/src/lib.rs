@@ -9,6 +9,7 @@
 
 pub mod application;
 pub mod budget;
+pub mod checksum;
 pub mod console;
 pub mod control;
 pub mod data_path;
@@ -21,6 +22,7 @@ pub mod service;
 pub mod shutdown;
 pub mod stored_block;
 pub mod superblock;
+pub mod verifier;
 pub mod worker;
 
 pub use protocol::{Failure, FirstFailure, text_of_peer};

@@ -8,26 +8,28 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use clap::{Parser, ValueEnum};
-use doca::{Device, Mmap};
+use doca::{Device, ErrorCode, Mmap};
 use role_common::Failure;
 use role_common::application::Environment;
 use role_common::flags::{GeneralFlags, OutputFlags, RoleFlags, mebibytes, server_address};
 use role_common::network::HostPort;
-use role_common::service::session::{Described, Memory, Returned};
+use role_common::service::session::{Described, Layout, Memory, Returned};
 use role_common::service::{
     self, DegradedMode, Reply, Service, ServiceFlags, WorkerCommand, WorkerSetup,
 };
 use role_common::shutdown::Waker;
-use role_common::stored_block::{Checksum, Geometry, MatrixType, logical_block_size};
-use role_common::superblock::{self, SetId, Superblock};
+use role_common::stored_block::{Geometry, MatrixType, logical_block_size};
+use role_common::superblock::{self, Form, Format, SetId, Superblock};
+use role_common::verifier::{KnownStorage, OtherStorage, StorageId, Verifier, derived};
 use serde::Serialize;
-use wire::control::FEATURE_FLUSH;
+use wire::control::{FEATURE_FLUSH, FEATURE_VERSIONS};
 use wire::release::Release;
 
-use super::{Placement, Target};
+use super::{Placement, Target, Targets};
 use crate::data_path::slots::{StripeBuffer, StripeMemory};
 use crate::data_path::{self, AnyGgaDataPath, Commands, Setup, all_slots};
 use crate::engine::assembly::{Assembly, Found, Instructions, assemble};
+use crate::engine::chunk::Stamp;
 use crate::engine::membership::EpochIds;
 use crate::engine::request::Volume;
 use crate::engine::set::{ScrubPlan, Set};
@@ -84,8 +86,8 @@ pub struct Flags {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub trigger_recovery_read_every_n: u32,
 
-    /// Size of the initiator's blocks, which may then have any content. Without it, they have the size of the stored blocks,
-    /// and must compress
+    /// Size of the initiator's blocks. They may have any content, and survive the loss of any one target. Without it, blocks have the reference's form:
+    /// they have the size of the stored blocks, and must compress
     #[arg(long, value_name = "BYTES", value_parser = logical_block_size)]
     pub logical_block_size: Option<u32>,
 
@@ -98,15 +100,12 @@ pub struct Flags {
     )]
     pub placement: Placement,
 
-    /// Checksums of stored blocks: policy for writes and reads
-    #[arg(long, value_enum, value_name = "POLICY", default_value = "crc32c")]
-    pub checksum: ChecksumPolicy,
+    /// Continue I/O without a target that fails or does not respond: on with --logical-block-size, off without it, since the reference's form
+    /// of blocks has nothing to tell a stale chunk by
+    #[arg(long, value_enum, value_name = "SWITCH")]
+    pub degraded: Option<Degraded>,
 
-    /// Continue I/O without a target that fails or does not respond
-    #[arg(long, value_enum, value_name = "SWITCH", default_value = "off")]
-    pub degraded: Degraded,
-
-    /// With --degraded on, rebuild all of this target, regardless of its contents, starting with the first I/O
+    /// Rebuild all of this target from the other two, whatever it contains
     #[arg(long, value_enum, value_name = "TARGET")]
     pub rebuild: Option<Target>,
 
@@ -153,30 +152,6 @@ fn scrub(text: &str) -> Result<Scrub, String> {
     }
 }
 
-/// Checksum policy: the trailer of written blocks, and the trailers that reads accept.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ChecksumPolicy {
-    /// Write checksums; verify a block without one against its parity when it is read
-    #[default]
-    Crc32c,
-    /// Do not write checksums (the reference's format); still verify those of blocks that have one
-    Off,
-    /// Write checksums; reading a block without one is an I/O error
-    Require,
-}
-
-impl ChecksumPolicy {
-    /// The checksum of written blocks.
-    #[must_use]
-    pub fn written(self) -> Checksum {
-        match self {
-            Self::Crc32c | Self::Require => Checksum::Crc32c,
-            Self::Off => Checksum::Off,
-        }
-    }
-}
-
 /// Policy for the loss of a target during I/O.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -184,7 +159,7 @@ pub enum Degraded {
     /// End the session, as the reference does
     #[default]
     Off,
-    /// Continue with the other two; after a second loss, writes are I/O errors
+    /// Continue with the other two; after a second loss, wait until one of them is back
     On,
 }
 
@@ -203,17 +178,21 @@ impl RoleFlags for Flags {
 
     fn check(&self) -> Result<(), Failure> {
         self.service.tls.check()?;
-        match self.rebuild {
-            Some(target) if self.degraded == Degraded::Off => Err(Failure::invalid(format!(
-                "--rebuild {} is only possible with --degraded on",
-                target.name()
-            ))),
-            _ if self.degraded == Degraded::On && !self.placement.is_writable() => {
-                Err(Failure::invalid(
-                    "--placement whole-blocks is only possible with --degraded off: nothing is written to such targets"
-                        .to_owned(),
-                ))
+        let stores_chunks = self.logical_block_size.is_some();
+        let refused = |text: &str| Err(Failure::invalid(text.to_owned()));
+        match (stores_chunks, self.degraded) {
+            (false, Some(Degraded::On)) => refused(
+                "--degraded on needs --logical-block-size: in the reference's form of blocks, nothing tells a stale chunk from a current one",
+            ),
+            (true, Some(Degraded::Off)) => {
+                refused("--degraded off is only possible without --logical-block-size")
             }
+            (false, _) if self.rebuild.is_some() => {
+                refused("--rebuild is only possible with --logical-block-size")
+            }
+            (true, _) if !self.placement.is_writable() => refused(
+                "--placement whole-blocks is only possible without --logical-block-size: nothing is written to such targets",
+            ),
             _ => Ok(()),
         }
     }
@@ -229,7 +208,6 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
         flags.data_2_storage.clone(),
         flags.data_p_storage.clone(),
     ];
-    let is_degradable = flags.degraded == Degraded::On;
     let set = Arc::<Mutex<Option<Arc<Set>>>>::default();
     environment.metrics.declare(&COUNTS, false);
     let section_of = Arc::clone(&set);
@@ -243,18 +221,18 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
         set,
         rebuild: Cell::new(flags.rebuild),
         scrub: Cell::new(plan_of(&flags)),
+        known: Cell::default(),
         began: Instant::now(),
     });
     let gga = || GgaOffload {
         prepared: None,
         layout,
         matrix_type: flags.matrix_type,
-        checksum: flags.checksum,
         scrub_rate: flags.scrub_rate,
         recover_every: flags.trigger_recovery_read_every_n,
         waker: environment.shutdown.waker().clone(),
         stall_timeout: flags.service.control_timeout / 2,
-        is_degradable,
+        parking_timeout: parking_timeout(flags.service.io_timeout.0),
         history: Rc::clone(&history),
     };
     service::run(
@@ -265,12 +243,19 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
         &environment,
         |cores| {
             let summary = history.set().as_deref().map(Set::summary);
-            let summary = summary.filter(|summary| is_degradable || summary.is_worth_reporting());
+            let summary = summary.filter(|_| layout.format() == Format::StoredChunks);
             environment
                 .console
                 .report(&GgaStatistics::new(crate::NAME, cores, summary));
         },
     )
+}
+
+/// Time that I/Os wait for two current targets: shorter than the time without a completion after which the session is abandoned.
+fn parking_timeout(io_timeout: Option<Duration>) -> Duration {
+    io_timeout.map_or(Duration::from_secs(u64::from(u32::MAX)), |timeout| {
+        timeout * 4 / 5
+    })
 }
 
 /// State that outlives a session.
@@ -280,6 +265,8 @@ struct History {
     /// A target whose contents have to be discarded; `None` once the superblocks record that.
     rebuild: Cell<Option<Target>>,
     scrub: Cell<ScrubPlan>,
+    /// The storage of earlier sessions, if initiators have asked for its verifier.
+    known: Cell<KnownStorage>,
     /// Origin of all times.
     began: Instant,
 }
@@ -298,7 +285,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Schedule of the first scrub. The interval between stripes is set later, when the block size is known.
 fn plan_of(flags: &Flags) -> ScrubPlan {
     let (next, every) = match flags.scrub {
-        _ if !flags.placement.is_writable() => (None, None),
+        // Blocks of the reference's form cannot be verified.
+        _ if flags.logical_block_size.is_none() => (None, None),
         Scrub::Off => (None, None),
         Scrub::Once => (Some(Duration::ZERO), None),
         Scrub::Every(period) => (Some(period), Some(period)),
@@ -308,7 +296,6 @@ fn plan_of(flags: &Flags) -> ScrubPlan {
         every,
         interval: Duration::ZERO,
         cursor: 0,
-        converts: flags.checksum != ChecksumPolicy::Off && flags.placement.is_writable(),
     }
 }
 
@@ -317,14 +304,13 @@ struct GgaOffload {
     prepared: Option<Prepared>,
     layout: Striped,
     matrix_type: MatrixType,
-    checksum: ChecksumPolicy,
     /// Maximum rate of a scrub in bytes of blocks per second.
     scrub_rate: u64,
     recover_every: u32,
     waker: Waker,
     stall_timeout: Duration,
-    /// `true` if the session continues without a failed target.
-    is_degradable: bool,
+    /// Time that I/Os wait for two current targets.
+    parking_timeout: Duration,
     history: Rc<History>,
 }
 
@@ -335,6 +321,8 @@ struct Prepared {
     locks: Arc<StripeLocks>,
     set: Arc<Set>,
     set_id: SetId,
+    /// Targets that had all acknowledged writes at the start of the session; `None` without superblocks.
+    current: Option<Targets>,
     commands: Arc<Commands>,
     volume: Volume,
     /// Identities of the targets' storages, as far as the targets report them.
@@ -347,29 +335,45 @@ impl GgaOffload {
         move || waker.wake()
     }
 
+    fn stores_chunks(&self) -> bool {
+        self.layout.format() == Format::StoredChunks
+    }
+
     /// Decides which targets are current, from their superblocks.
-    fn assemble(&self, targets: &[Option<Described>]) -> Result<Assembly, Failure> {
+    fn assemble(
+        &self,
+        targets: &[Option<Described>],
+        geometry: Geometry,
+    ) -> Result<Assembly, Failure> {
         let mut found = [Found::Missing; 3];
-        for (found, target) in found.iter_mut().zip(targets) {
-            *found = target.as_ref().map_or(Found::Missing, found_of);
+        let mut unretired = [const { Vec::new() }; 3];
+        for ((found, unretired), target) in found.iter_mut().zip(&mut unretired).zip(targets) {
+            if let Some(target) = target {
+                *found = found_of(target);
+                unretired.clone_from(&target.versions.unretired);
+            }
         }
-        let set = self.history.set();
+        if found.iter().any(|it| matches!(it, Found::Superblock(_))) {
+            for target in Target::ALL {
+                if found[target.number()] == Found::Blank {
+                    warn_of_blank(target);
+                }
+            }
+        }
         let random = superblock::random()?;
         let (seed, _) = random.split_at(size_of::<u64>());
         let instructions = Instructions {
             rebuild: self.history.rebuild.get(),
-            stale: set.as_deref().and_then(Set::stale),
-            writes_checksums: self.checksum != ChecksumPolicy::Off,
+            form: Form {
+                format: Format::StoredChunks,
+                matrix: self.matrix_type,
+                logical_block_size: geometry.logical_block_size,
+            },
             new_set: SetId::random()?,
             ids: EpochIds::new(u64::from_be_bytes(seed.try_into().unwrap_or_default())),
         };
-        let assembly = assemble(found, instructions)
-            .map_err(|refusal| Failure::invalid(refusal.to_string()))?;
-        if assembly.membership.is_none() {
-            // The superblocks record it from now on.
-            self.history.rebuild.set(None);
-        }
-        Ok(assembly)
+        assemble(found, &unretired, instructions)
+            .map_err(|refusal| Failure::invalid(refusal.to_string()))
     }
 
     /// Returns the set of the session and the target with this number.
@@ -394,13 +398,51 @@ fn first_of_mirrored(capacity: u64, geometry: Geometry, buffers: u64) -> Result<
     )))
 }
 
+/// Tells the operator why an empty target is rebuilt.
+fn warn_of_blank(target: Target) {
+    tracing::warn!(
+        "storage target {} is empty or of no set: it is rebuilt from the other two; if it was a member of the set, check that its file system \
+         is mounted",
+        target.name()
+    );
+}
+
 /// The description of a reachable target, for the assembly.
 fn found_of(target: &Described) -> Found {
-    match (&target.identity, target.superblock) {
-        (None, _) => Found::Mute,
-        (Some(_), None) => Found::Blank,
-        (Some(_), Some(superblock)) => Found::Superblock(superblock),
+    target.superblock.map_or(Found::Blank, Found::Superblock)
+}
+
+/// Checks that all targets that are present can store chunks, and returns the number of versions that each of them can keep.
+fn version_slots(targets: &[Option<Described>]) -> Result<u32, Failure> {
+    let mut least = u32::MAX;
+    for (target, name) in targets.iter().zip(<Striped as Layout>::TARGETS) {
+        let Some(target) = target else {
+            continue;
+        };
+        if target.identity.is_none() || target.features & FEATURE_VERSIONS == 0 {
+            return Err(Failure::new(
+                ErrorCode::NOT_SUPPORTED,
+                format!(
+                    "{name}: --logical-block-size needs targets that keep versions of blocks (doca_storage_target_rdma of this project, in a session of 3.2)"
+                ),
+            ));
+        }
+        least = least.min(target.versions.slots);
     }
+    Ok(least)
+}
+
+/// Checks that no target of blocks in the reference's form belongs to a set.
+fn refuse_members(targets: &[Option<Described>]) -> Result<(), Failure> {
+    for (target, name) in targets.iter().zip(<Striped as Layout>::TARGETS) {
+        if let Some(superblock) = target.as_ref().and_then(|target| target.superblock) {
+            return Err(Failure::invalid(format!(
+                "{name}: it is a member of set {}, which stores {}; start the service with --logical-block-size {}",
+                superblock.set, superblock.form, superblock.form.logical_block_size
+            )));
+        }
+    }
+    Ok(())
 }
 
 impl Service for GgaOffload {
@@ -420,6 +462,7 @@ impl Service for GgaOffload {
         let geometry = self.layout.geometry(storage)?;
         let volume = Volume {
             geometry,
+            format: self.layout.format(),
             block_count: storage.total_size / u64::from(storage.block_size),
             placement: self.layout.placement,
         };
@@ -437,16 +480,24 @@ impl Service for GgaOffload {
             Release::V3_1 | Release::V3_2 => 0,
         };
         let (stripe_memory, export) = StripeMemory::allocate(device, geometry, first, buffers)?;
-        let (assembly, set_id) = if self.is_degradable {
-            let assembly = self.assemble(&memory.targets)?;
-            let set_id = assembly
-                .membership
-                .as_ref()
-                .map(|membership| membership.set());
-            (assembly, set_id.unwrap_or(SetId::NONE))
+        let (assembly, slots) = if self.stores_chunks() {
+            let slots = version_slots(&memory.targets)?;
+            (self.assemble(&memory.targets, geometry)?, slots)
         } else {
-            (Assembly::unmanaged(), set_of(&memory.targets))
+            refuse_members(&memory.targets)?;
+            (Assembly::unmanaged(), 0)
         };
+        let set_id = assembly
+            .membership
+            .as_ref()
+            .map_or(SetId::NONE, |membership| membership.set());
+        if set_id != SetId::NONE {
+            // Before anything is written to the targets: empty ones would become a new set.
+            let known = self.history.known.get();
+            known.check(StorageId(set_id.0)).map_err(another_set)?;
+        }
+        let managed = assembly.membership.is_some();
+        let current = managed.then(|| assembly.stale.map_or(Targets::ALL, Targets::without));
         let mut plan = self.history.scrub.get();
         let block = u64::from(geometry.logical_block_size);
         let nanoseconds = block.saturating_mul(1_000_000_000) / self.scrub_rate.max(1);
@@ -456,6 +507,7 @@ impl Service for GgaOffload {
             memory.core_count,
             assembly,
             plan,
+            slots,
             self.wake(),
         );
         let set = Arc::new(set);
@@ -466,6 +518,7 @@ impl Service for GgaOffload {
             locks: Arc::new(StripeLocks::new(memory.core_count, buffers)),
             set,
             set_id,
+            current,
             commands: Arc::new(Commands::of_workers(memory.core_count, self.wake())),
             volume,
             identities: array::from_fn(|target| {
@@ -494,14 +547,26 @@ impl Service for GgaOffload {
             commands: Arc::clone(&prepared.commands),
             volume: prepared.volume,
             matrix_type: self.matrix_type,
-            checksum: self.checksum,
             set_id: prepared.set_id,
             recover_every: self.recover_every,
-            is_degradable: self.is_degradable,
             stall_timeout: self.stall_timeout,
+            parking_timeout: self.parking_timeout,
             began: self.history.began,
         };
         Ok(|| data_path::create(setup))
+    }
+
+    fn verifier(&mut self, targets: &[Option<Verifier>]) -> Result<Option<Verifier>, Failure> {
+        let prepared = self.prepared.as_ref();
+        let verifier = prepared.and_then(|it| verifier_of_set(it.set_id, it.current, targets));
+        if let Some(verifier) = &verifier {
+            let mut known = self.history.known.get();
+            known
+                .accept(verifier.identity, verifier.is_in_memory)
+                .map_err(another_set)?;
+            self.history.known.set(known);
+        }
+        Ok(verifier)
     }
 
     fn identifies_targets(&self) -> bool {
@@ -519,32 +584,74 @@ impl Service for GgaOffload {
     }
 
     fn degraded_mode(&mut self) -> Option<&mut dyn DegradedMode> {
-        if self.is_degradable { Some(self) } else { None }
+        if self.stores_chunks() {
+            Some(self)
+        } else {
+            None
+        }
     }
 }
 
-/// The set in the targets' superblocks, if they agree: checksums of blocks are bound to it.
-fn set_of(targets: &[Option<Described>]) -> SetId {
-    let mut sets = targets.iter().map(|target| {
-        let superblock = target.as_ref()?.superblock?;
-        Some(superblock.set)
+/// Failure of a session with other targets than before.
+fn another_set(other: OtherStorage) -> Failure {
+    Failure::new(
+        ErrorCode::BAD_STATE,
+        format!(
+            "storage targets: {other}; start the targets with the backing files that they had (are their file systems mounted?), or restart \
+             this service to use the others"
+        ),
+    )
+}
+
+/// Combines the verifiers of three targets.
+///
+/// With superblocks, two targets that have all acknowledged writes are enough to keep them: the third one is rebuilt from these. `current`
+/// are the targets that had all of them at the start of the session, so one that missed writes while it was offline does not count.
+/// Without superblocks, nothing shows that a target has lost writes, so all three must have kept theirs.
+fn verifier_of_set(
+    set: SetId,
+    current: Option<Targets>,
+    targets: &[Option<Verifier>],
+) -> Option<Verifier> {
+    let is_in_memory = targets.iter().flatten().any(|target| target.is_in_memory);
+    let incarnations = Target::ALL.map(|target| {
+        let is_current = current.is_none_or(|current| current.contains(target));
+        let verifier = targets.get(target.number())?.as_ref()?;
+        verifier
+            .incarnations
+            .first()
+            .copied()
+            .flatten()
+            .filter(|_| is_current)
     });
-    match sets.next() {
-        Some(Some(set)) if sets.all(|other| other == Some(set)) => set,
-        _ => SetId::NONE,
+    let quorum = if current.is_some() { 2 } else { 3 };
+    if incarnations.iter().flatten().count() < quorum {
+        return None;
     }
+    let identity = if set == SetId::NONE {
+        let identities: Vec<_> = targets
+            .iter()
+            .flatten()
+            .map(|target| target.identity.0.to_be_bytes())
+            .collect();
+        derived(&identities.iter().map(|it| &it[..]).collect::<Vec<_>>())
+    } else {
+        set.0
+    };
+    Some(Verifier {
+        identity: StorageId(identity),
+        is_in_memory,
+        quorum: quorum as u32,
+        incarnations: incarnations.to_vec(),
+    })
 }
 
 impl Drop for GgaOffload {
     /// Keeps the scrub plan for the next session, and warns of missed stripes.
     fn drop(&mut self) {
         if let Some(prepared) = &self.prepared {
-            let converts = self.history.scrub.get().converts;
-            self.history.scrub.set(ScrubPlan {
-                converts,
-                ..prepared.set.scrub_plan()
-            });
-            if self.is_degradable {
+            self.history.scrub.set(prepared.set.scrub_plan());
+            if self.stores_chunks() {
                 prepared.set.warn_of_missed_stripes();
             }
         }
@@ -577,11 +684,16 @@ impl DegradedMode for GgaOffload {
         let Some((prepared, target)) = self.prepared.as_ref().zip(Target::ALL.get(target)) else {
             return Err(Failure::unexpected("a target that rejoins no session"));
         };
+        if found_of(described) == Found::Blank {
+            warn_of_blank(*target);
+        }
         let before = &prepared.identities[target.number()];
         let is_same_storage = before.is_some() && *before == described.identity;
+        let (epoch, number) = described.versions.last;
+        let last = Stamp { epoch, number };
         prepared
             .set
-            .admit(*target, found_of(described), is_same_storage)
+            .admit(*target, found_of(described), is_same_storage, last)
             .map_err(Failure::invalid)
     }
 
@@ -598,8 +710,7 @@ impl DegradedMode for GgaOffload {
 
     fn rejoined(&mut self, target: usize, returned: &Returned) {
         if let Some((set, target)) = self.set_and(target) {
-            let keeps = returned.identity.is_some();
-            set.rejoin(target, returned.has_kept, keeps);
+            set.rejoin(target, returned.has_kept);
         }
         if let Some(prepared) = &mut self.prepared
             && let Some(identity) = prepared.identities.get_mut(target)
@@ -646,6 +757,7 @@ mod tests {
     use std::ffi::OsString;
 
     use role_common::flags::{self, FlagsError};
+    use role_common::verifier::Incarnation;
 
     use super::*;
 
@@ -668,28 +780,24 @@ mod tests {
         assert_eq!(flags.matrix_type, MatrixType::Vandermonde);
         assert_eq!(flags.trigger_recovery_read_every_n, 0);
         assert_eq!(flags.logical_block_size, None);
-        assert_eq!(flags.checksum, ChecksumPolicy::Crc32c);
-        assert_eq!(flags.degraded, Degraded::Off);
+        assert_eq!(flags.degraded, None);
         assert_eq!(flags.service.command_channel_name, "doca_storage_comch");
     }
 
     #[test]
     fn extensions_are_parsed() {
         let flags = parse(&format!(
-            "{MANDATORY} --matrix-type cauchy --trigger-recovery-read-every-n 10 --logical-block-size 4096 --checksum require"
+            "{MANDATORY} --matrix-type cauchy --trigger-recovery-read-every-n 10 --logical-block-size 4096"
         ))
         .expect("flags");
         assert_eq!(flags.matrix_type, MatrixType::Cauchy);
         assert_eq!(flags.trigger_recovery_read_every_n, 10);
         assert_eq!(flags.logical_block_size, Some(4096));
-        assert_eq!(flags.checksum.written(), Checksum::Crc32c);
-        let flags = parse(&format!("{MANDATORY} --degraded on")).expect("flags");
-        assert_eq!(flags.degraded, Degraded::On);
-        assert_eq!(flags.rebuild, None);
-        let flags = parse(&format!("{MANDATORY} --degraded on --rebuild data_p")).expect("flags");
+        let chunks = format!("{MANDATORY} --logical-block-size 4096");
+        let flags = parse(&format!("{chunks} --degraded on")).expect("flags");
+        assert_eq!((flags.degraded, flags.rebuild), (Some(Degraded::On), None));
+        let flags = parse(&format!("{chunks} --rebuild data_p")).expect("flags");
         assert_eq!(flags.rebuild, Some(Target::DataP));
-        let flags = parse(&format!("{MANDATORY} --checksum off")).expect("flags");
-        assert_eq!(flags.checksum.written(), Checksum::Off);
     }
 
     #[test]
@@ -720,7 +828,6 @@ mod tests {
                 "--trigger-recovery",
             ),
             ("--logical-block-size", "0", "--logical-block-size"),
-            ("--checksum", "md5", "require"),
             ("--control-timeout", "0", "--control-timeout"),
             ("--degraded", "", "--degraded"),
             ("--degraded", "yes", "--degraded"),
@@ -735,6 +842,51 @@ mod tests {
             Err(FlagsError::Usage(text)) => assert!(text.contains(part), "{args}: {text}"),
             other => panic!("{args}: {other:?}"),
         }
+    }
+
+    /// Targets in files with these incarnations; 0 for a missing one.
+    fn verifiers(incarnations: [u128; 3]) -> Vec<Option<Verifier>> {
+        let verifiers = incarnations.into_iter().enumerate().map(|(index, number)| {
+            let identity = StorageId(100 + index as u128);
+            let verifier = Verifier::of_one(identity, false, Incarnation(number));
+            (number != 0).then_some(verifier)
+        });
+        verifiers.collect()
+    }
+
+    #[test]
+    fn set_keeps_writes_while_two_current_targets_do() {
+        let set = SetId(7);
+        let all = |targets| verifier_of_set(set, Some(Targets::ALL), &verifiers(targets));
+        let first = all([1, 2, 3]).expect("a verifier");
+        assert_eq!((first.identity, first.is_in_memory), (StorageId(7), false));
+        assert!(all([1, 9, 3]).expect("one").has_kept_since(&first));
+        assert!(!all([1, 9, 8]).expect("one").has_kept_since(&first));
+        let without = |target, targets| {
+            let current = Some(Targets::without(target));
+            verifier_of_set(set, current, &verifiers(targets)).expect("a verifier")
+        };
+        // Missing, or back with all that it had, which is not enough.
+        let second = without(Target::Data2, [1, 0, 3]);
+        assert!(second.has_kept_since(&first));
+        let stale = without(Target::Data2, [1, 2, 3]);
+        assert!(stale.has_kept_since(&second));
+        assert!(!without(Target::Data2, [1, 2, 9]).has_kept_since(&second));
+        assert_eq!(all([1, 0, 0]), None);
+    }
+
+    #[test]
+    fn targets_without_superblocks_must_all_keep_their_writes() {
+        let of = |targets| verifier_of_set(SetId::NONE, None, &verifiers(targets));
+        let first = of([1, 2, 3]).expect("a verifier");
+        assert!(of([1, 2, 3]).expect("one").has_kept_since(&first));
+        assert!(!of([1, 2, 9]).expect("one").has_kept_since(&first));
+        assert_eq!(of([1, 2, 9]).expect("one").identity, first.identity);
+        assert_eq!(of([1, 2, 0]), None);
+        let mut exchanged = verifiers([1, 2, 3]);
+        exchanged.swap(0, 1);
+        let exchanged = verifier_of_set(SetId::NONE, None, &exchanged).expect("one");
+        assert_ne!(exchanged.identity, first.identity);
     }
 
     #[test]

@@ -5,35 +5,42 @@
 //! share a [`Set`], which tracks the contents of the three targets and the superblocks that they have to persist. The driver executes
 //! actions and makes no decisions; the [simulation](crate::simulation) is another driver.
 //!
-//! # One block
+//! # Stored chunks
+//!
+//! With a logical block size, blocks are stored as [chunks] that say what they are and of which write. A read returns what two chunks with equal stamps contain;
+//! everything else is *settled* first, under the exclusive lock of the stripe:
 //!
 //! ```text
-//!  request ──► stripe lock ──┬─ read ──► chunks ──► (recovery) ──► verification ──────────────► decompression ──► answer
-//!                            │             ▲ a target failed         │ corrupt                       ▲
-//!                            │             └─ from the others        ▼                               │ a combination that is right
-//!                            │                                     third chunk ──► suspicion of data_1, then data_2
-//!                            │                                                       │ none
-//!                            │                                                       └──► I/O error
-//!                            └─ write ──► content ──► encoding ──► parity ──► store ──► (epoch committed) ──► answer
-//!                                                                              │ a target failed: it is detached
-//!                                                                              └─ fewer than two left: I/O error
+//!  read ──► lock ──► two chunks ──► judged ─┬─ valid, equal stamps ──► (recovery) ──► delivery ──► answer
+//!                                           └─ otherwise, or of an unsettled stripe: settled, then read again
 //!
-//!  work ─────► stripe lock ──► chunks ─┬─ one missing or unreadable ──► remake ──► verification ──► store ──► done
-//!  (rebuild, resync, repair, scrub)    └─ all ──► suspicion ─┬─ they fit ──► (new checksum, or zeros ──► parity ──► store) ──► done
-//!                                                            └─ one is odd ──► remake
+//!  write ─► lock ──► content ──► parity ──► stamp ──► store on all online targets ──► (epoch committed) ──► answer
+//!
+//!  settle ► lock ──► chunks of all sources ──► judged ─┬─ all equal ──────────────────────────────► settled
+//!  (rebuild, resync,     ▲                             ├─ two equal, one older or unreadable ──► that one is made again ──► settled
+//!   scrub, reads)        │                             ├─ two equal, one newer ──► the two are stored again, with a new stamp ──► settled
+//!                        └── an older version ◄────────┴─ none equal, after an unclean shutdown; otherwise the block is lost
 //! ```
 //!
-//! A stripe's lock is held from before its chunks are read or written to after; see [`stripes`]. The redundancy of the set and
-//! the epochs of its superblocks are the state machines in [`membership`], and [`assembly`] decides which targets are
-//! current when a session begins.
+//! # Stored blocks
+//!
+//! Without a logical block size, blocks have the [reference's form](reference_form), in which nothing says what a chunk is: the first failure of a target ends the session.
+//!
+//! The redundancy of the set and the epochs of its superblocks are the state machines in [`membership`], and [`assembly`] decides which targets are
+//! current when a session begins. [`versions`] numbers writes, and tells the targets which earlier versions they need not keep.
+//!
+//! [chunks]: chunk
 
 pub mod assembly;
+pub mod chunk;
 pub mod membership;
 mod read;
+mod reference_form;
 pub mod request;
 pub mod set;
-mod stripe_work;
+mod settle;
 pub mod stripes;
+pub mod versions;
 mod write;
 
 use std::collections::VecDeque;
@@ -42,18 +49,22 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use chunk::{Judgement, Stamp};
 use membership::View;
 use request::{Operation, Request};
-use set::{Set, Work};
+use set::{Outcome, Set, Work};
+use settle::Settling;
 use stripes::{Access, StripeLocks, Ticket};
+use versions::{InFlight, Retirable};
 
 use super::statistics::{DegradedCounts, GgaCoreStatistics};
 use super::{Target, Targets};
 
-pub use read::{Comparison, Flaw, Quality};
-
 /// Maximum number of stripes that a worker processes at once in addition to the requests of the initiator.
 pub const BACKGROUND_SLOTS: u32 = 4;
+
+/// What was read of each target's chunk of a stripe; `None` if it was not read.
+pub type Judged = [Option<Judgement>; 3];
 
 /// Result of an I/O or of one of its steps, as a `doca_error_t`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,14 +149,18 @@ pub enum Event {
     ParityCreated { slot: u32, status: Status },
     /// Recovering a data chunk from the other two chunks has completed.
     Recovered { slot: u32, status: Status },
-    /// A stored block was verified.
-    Verified { slot: u32, quality: Quality },
-    /// A recovered data chunk was compared with the one that was read.
-    Compared { slot: u32, comparison: Comparison },
-    /// The block has a new trailer.
-    Resealed { slot: u32 },
-    /// Decompressing the block into the initiator's memory has completed.
-    Decompressed { slot: u32, outcome: Decompression },
+    /// The chunks were judged.
+    Judged { slot: u32, judged: Judged },
+    /// A stored block of the reference's form was examined.
+    Examined {
+        slot: u32,
+        /// `false` if its sizes are impossible.
+        is_possible: bool,
+    },
+    /// The payloads of the chunks to store are complete, with their records.
+    Sealed { slot: u32 },
+    /// Copying or decompressing the block into the initiator's memory has completed.
+    Delivered { slot: u32, delivery: Delivery },
     /// A target is no longer reachable, or a message to or from it has failed.
     TargetLost {
         target: Target,
@@ -161,9 +176,9 @@ pub enum Event {
     },
 }
 
-/// Result of a decompression.
+/// Result of a delivery to the initiator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Decompression {
+pub enum Delivery {
     /// A whole block was written.
     Done,
     /// The data are not valid LZ4 blocks, or do not decompress to the length of a block.
@@ -181,35 +196,40 @@ pub enum Action {
         targets: Targets,
         stripe: u64,
     },
+    /// As `ReadChunks`, for the newest version of one target's chunk that is older than this stamp.
+    ReadBefore {
+        slot: u32,
+        target: Target,
+        stripe: u64,
+        stamp: Stamp,
+    },
     /// Request these targets to store their chunks of the stripe from the slot's stripe buffer.
     WriteChunks {
         slot: u32,
         targets: Targets,
         stripe: u64,
-        /// `true` if the chunk is the recovered one, which has to be copied to the stripe buffer first.
-        is_recovered: bool,
+        /// Stamp of the chunks; `None` for the reference's form.
+        stamp: Option<Stamp>,
         /// `true` if the chunks have to be durable when the targets answer.
         is_durable: bool,
     },
     /// Request these targets to make all acknowledged chunks durable.
     Flush { slot: u32, targets: Targets },
-    /// Copy the initiator's block to private memory: [`Event::Fetched`].
+    /// Copy the initiator's block to private memory, as payloads of the data chunks: [`Event::Fetched`].
     Fetch {
         slot: u32,
         /// Index of the block in the request.
         block: u8,
     },
-    /// Encode the content as a stored block: [`Event::Encoded`].
-    Encode {
+    /// Encode the content as a stored block of the reference's form: [`Event::Encoded`].
+    Encode { slot: u32, stripe: u64 },
+    /// Compute the parity of the data payloads in private memory, or of the stored block in the reference's form: [`Event::ParityCreated`].
+    CreateParity { slot: u32 },
+    /// Copy chunks from the stripe buffer and judge them; the payloads of valid ones are copied to private memory: [`Event::Judged`].
+    Judge {
         slot: u32,
-        /// The stripe, which the checksum is bound to.
         stripe: u64,
-    },
-    /// Compute the parity chunk of the data chunks: [`Event::ParityCreated`].
-    CreateParity {
-        slot: u32,
-        /// `true` if the data chunks were just read from their targets.
-        were_read: bool,
+        targets: Targets,
     },
     /// Recover this data chunk from the other two chunks, in private memory: [`Event::Recovered`].
     Recover {
@@ -217,40 +237,26 @@ pub enum Action {
         /// Data1 or Data2.
         target: Target,
     },
-    /// Copy the stored block to private memory, with the recovered chunk in place of `recovered`, and verify it: [`Event::Verified`].
-    Verify {
+    /// Copy the stored block of the reference's form to private memory, with the recovered chunk in place of `recovered`, and examine it:
+    /// [`Event::Examined`].
+    Examine {
         slot: u32,
-        stripe: u64,
         /// The chunk that was recovered.
         recovered: Option<Target>,
     },
-    /// Compare the recovered chunk with the one that was read, and verify the block with either: [`Event::Compared`].
-    Compare {
+    /// Make chunks of these targets in the stripe buffer, from their payloads in private memory: [`Event::Sealed`].
+    Seal {
         slot: u32,
         stripe: u64,
-        /// The chunk that was recovered.
-        recovered: Target,
+        targets: Targets,
+        stamp: Stamp,
     },
-    /// Write a new trailer to the last compared block, in the slot's stripe buffer: [`Event::Resealed`].
-    Reseal { slot: u32, stripe: u64 },
-    /// Decompress the last verified block into the initiator's memory: [`Event::Decompressed`].
-    Decompress {
+    /// Copy the data payloads from private memory to the initiator's memory, or decompress the examined block of the reference's form into it:
+    /// [`Event::Delivered`].
+    Deliver {
         slot: u32,
         /// Index of the block in the request.
         block: u8,
-    },
-    /// Decompress a block of zeros into the initiator's memory: [`Event::Decompressed`].
-    DecompressZeros {
-        slot: u32,
-        stripe: u64,
-        /// Index of the block in the request.
-        block: u8,
-    },
-    /// Encode zeros as a stored block, in the slot's stripe buffer: [`Event::Encoded`].
-    EncodeZeros {
-        slot: u32,
-        /// The stripe, which the checksum is bound to.
-        stripe: u64,
     },
     /// Send the answer: [`Event::Answered`].
     Answer { slot: u32, status: Status },
@@ -274,59 +280,71 @@ pub enum Action {
 enum Stage {
     /// Idle: waiting for a request or for background work.
     Idle,
+    /// Waiting for two current targets.
+    Parked,
     StripeLock,
-    /// Chunks of a read.
-    Chunks,
-    /// Recovery of the chunk that was not read.
-    Recovery(Target),
-    /// Verification of the block.
-    Verification,
-    /// Read of the third chunk, after the block failed verification.
-    ThirdChunk,
-    /// Recovery of this chunk from the other two, to check whether it is the corrupt one.
-    Suspicion(Target),
-    /// Comparison of the recovered chunk with the one that was read.
-    Comparison(Target),
-    /// Recovery of the chunk that was found to be corrupt.
-    Replacement(Target),
-    /// Verification of the last possible combination of chunks.
-    FinalVerification,
-    /// Decompression into the initiator's memory.
-    Decompression,
-    /// Copy of the initiator's block.
-    Content,
-    /// Encoding of the stored block.
-    Encoding,
-    /// Computation of its parity chunk.
-    Parity,
-    /// Answers of the targets to a write.
-    Store,
+    Read(ReadStage),
+    Write(WriteStage),
+    Settle(SettleStage),
     /// Answers of the targets to a flush.
     Flush,
     /// Commit of an epoch without the targets that have missed the write or flush.
     Commit,
-    /// Chunks for background work on a stripe.
-    WorkChunks,
-    /// Recovery of the chunk to rewrite.
-    Remake(Target),
-    /// Verification of the block with the recovered chunk.
-    RemakeVerification(Target),
-    /// Answer of the target to the rewritten chunk.
-    RemakeStore(Target),
-    /// Write of the new trailer.
-    Reseal,
-    /// Computation of the parity chunk for the new trailer.
-    ResealParity,
-    /// Answers of the targets that store the chunks with the new trailer.
-    ResealStore,
-    /// Encoding of a block of zeros for an unwritten stripe.
-    Initialization,
-    /// Computation of the parity chunk of the block of zeros.
-    InitialParity,
-    /// Answers of the targets that store the block of zeros.
-    InitialStore,
     /// Completion of the send of the answer.
     Answer,
+}
+
+/// Steps of a read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ReadStage {
+    /// Chunks of the block.
+    Chunks,
+    /// Judgement of the chunks.
+    Judgement,
+    /// Recovery of the chunk that was not read.
+    Recovery(Target),
+    /// Examination of a block of the reference's form.
+    Examination,
+    /// Delivery to the initiator.
+    Delivery,
+}
+
+/// Steps of a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WriteStage {
+    /// Copy of the initiator's block.
+    Content,
+    /// Encoding of a block of the reference's form.
+    Encoding,
+    /// Computation of the parity.
+    Parity,
+    /// A number: too many writes are not retired.
+    Number,
+    /// Records of the chunks.
+    Seal,
+    /// Answers of the targets.
+    Store,
+}
+
+/// Steps of settling a stripe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SettleStage {
+    /// Chunks of the sources.
+    Chunks,
+    /// An older version of this target's chunk.
+    Version(Target),
+    /// This target's chunk of an unwritten stripe, and its judgement.
+    Zeros(Target),
+    /// Judgement of the chunks.
+    Judgement,
+    /// Recovery, or computation, of the payload of this target's chunk.
+    Payload(Target),
+    /// A number for the new stamp: too many writes are not retired.
+    Number,
+    /// Records of the chunks.
+    Seal,
+    /// Answers of the targets to the rewritten chunks.
+    Store,
 }
 
 /// A place in the queue for a stripe's lock.
@@ -359,14 +377,18 @@ struct Slot {
     error: Option<Status>,
     /// Watchdog time of the last requests.
     asked_at: Duration,
-    /// Chunk that is not read, or that was replaced by the one recovered from the other two.
+    /// Data chunk that is not read but recovered from the other two.
     missing: Option<Target>,
-    /// Targets that failed to read their chunk of the current block.
-    avoided: Targets,
-    /// Quality of the block as it was read, and with data_1 recovered from the other two chunks.
-    first_comparison: Option<Comparison>,
-    /// Outcome to report once the rewritten chunk is stored.
-    remade: set::Outcome,
+    /// Mode of the stripe lock that the slot has or waits for.
+    access: Access,
+    /// Stamp of the write in progress.
+    stamp: Option<Stamp>,
+    /// How the stripe is being settled.
+    settling: Settling,
+    /// What the flush in progress retires.
+    retirable: Retirable,
+    /// Time at which a parked request fails.
+    parked_until: Option<Duration>,
     place: Option<LockPlace>,
 }
 
@@ -385,18 +407,12 @@ impl Slot {
             error: None,
             asked_at: Duration::ZERO,
             missing: None,
-            avoided: Targets::NONE,
-            first_comparison: None,
-            remade: set::Outcome::Retry,
+            access: Access::Read,
+            stamp: None,
+            settling: Settling::default(),
+            retirable: Retirable::default(),
+            parked_until: None,
             place: None,
-        }
-    }
-
-    fn access(&self) -> Access {
-        match self.request.operation {
-            Operation::Write => Access::Write,
-            // A flush has no stripe.
-            Operation::Read | Operation::Flush => Access::Read,
         }
     }
 
@@ -422,16 +438,12 @@ pub struct Setup {
     pub requests: u32,
     /// Every n-th read recovers a chunk instead of reading it; 0 for never.
     pub recover_every: u32,
-    /// `true` if a block without a checksum is an I/O error when it is read.
-    pub requires_checksums: bool,
-    /// `true` if chunks can be written; otherwise corrupt chunks are corrected for the reader only, not repaired.
-    pub is_writable: bool,
-    /// `true` if stripes that were never written read as zeros; otherwise, reading them is an I/O error.
-    pub zeroes_unwritten: bool,
-    /// `true` if the session continues without a failed target.
-    pub is_degradable: bool,
+    /// `true` if blocks are stored as chunks, and the session continues without a failed target; `false` for the reference's form.
+    pub stores_chunks: bool,
     /// Time without an answer after which a target is unresponsive.
     pub stall_timeout: Duration,
+    /// Time that I/Os wait for two current targets.
+    pub parking_timeout: Duration,
     /// State that all workers share.
     pub set: Arc<Set>,
     /// Stripe locks, shared by all workers.
@@ -449,6 +461,14 @@ pub struct StripeEngine {
     locked_out: VecDeque<u32>,
     /// Slots that wait for an epoch to be committed.
     uncommitted: Vec<u32>,
+    /// Slots that wait for a number of their write.
+    numberless: VecDeque<u32>,
+    /// Slots of requests that wait for two current targets.
+    parked: VecDeque<u32>,
+    /// Writes in flight.
+    numbers: InFlight,
+    /// The newest chunk that each target has stored.
+    stored: [Stamp; 3],
     /// Idle slots for background work on stripes.
     idle_workers: Vec<u32>,
     /// Pending actions; the last one is executed first, so that the consequences of an event precede earlier actions.
@@ -479,6 +499,10 @@ impl StripeEngine {
             idle: IdleTransactions::new(requests),
             locked_out: VecDeque::with_capacity(slots),
             uncommitted: Vec::with_capacity(slots),
+            numberless: VecDeque::with_capacity(slots),
+            parked: VecDeque::with_capacity(slots),
+            numbers: InFlight::new(setup.worker, slots),
+            stored: [Stamp::UNWRITTEN; 3],
             idle_workers: (setup.requests..setup.requests + BACKGROUND_SLOTS).collect(),
             // At most one action per slot, and one to close the connections of each target.
             actions: Vec::with_capacity(slots * 2 + 3),
@@ -490,7 +514,7 @@ impl StripeEngine {
             in_flight: 0,
             now: Duration::ZERO,
             statistics: GgaCoreStatistics {
-                degraded: setup.is_degradable.then(DegradedCounts::default),
+                degraded: setup.stores_chunks.then(DegradedCounts::default),
                 ..GgaCoreStatistics::default()
             },
             setup,
@@ -536,16 +560,19 @@ impl StripeEngine {
         self.is_settled
     }
 
-    /// Returns `true` if a target has not yet answered a request to store its chunk.
-    #[must_use]
-    pub fn is_storing(&self) -> bool {
-        self.slots.iter().any(|slot| {
+    /// Marks the stripes whose chunks are being stored as unsettled, because the run has ended.
+    #[cold]
+    pub fn abandon_stores(&mut self) {
+        for slot in 0..self.slots.len() as u32 {
+            let it = &self.slots[slot as usize];
             let is_store = matches!(
-                slot.stage,
-                Stage::Store | Stage::ResealStore | Stage::InitialStore
+                it.stage,
+                Stage::Write(WriteStage::Store) | Stage::Settle(SettleStage::Store) | Stage::Commit
             );
-            is_store && !slot.awaited.is_empty()
-        })
+            if is_store && it.stamp.is_some() {
+                self.setup.set.unsettle(it.stripe());
+            }
+        }
     }
 
     /// Frees the slot of a request whose answer could not be sent because the run has ended.
@@ -588,10 +615,10 @@ impl StripeEngine {
             Event::Encoded { slot, fits } => self.encoded(slot, fits),
             Event::ParityCreated { slot, status } => self.parity_created(slot, status),
             Event::Recovered { slot, status } => self.recovered(slot, status),
-            Event::Verified { slot, quality } => self.verified(slot, quality),
-            Event::Compared { slot, comparison } => self.compared(slot, comparison),
-            Event::Resealed { slot } => self.resealed(slot),
-            Event::Decompressed { slot, outcome } => self.decompressed(slot, outcome),
+            Event::Judged { slot, judged } => self.judged(slot, &judged),
+            Event::Examined { slot, is_possible } => self.examined(slot, is_possible),
+            Event::Sealed { slot } => self.sealed(slot),
+            Event::Delivered { slot, delivery } => self.delivered(slot, delivery),
             Event::TargetLost { target, status } => self.target_lost(target, status),
             Event::TargetAttached { target } => self.detached.remove(target),
             Event::Tick { is_idle } => self.tick(is_idle),
@@ -635,6 +662,7 @@ impl StripeEngine {
         it.request = request;
         it.lane = lane;
         it.block = 0;
+        it.parked_until = None;
         Some(slot)
     }
 
@@ -645,15 +673,31 @@ impl StripeEngine {
         }
     }
 
-    /// Starts the current block as soon as its stripe can be locked.
+    /// Starts the current block.
     #[inline]
     fn begin_block(&mut self, slot: u32) {
+        let it = self.slot(slot);
+        it.missing = None;
+        if it.work.is_none() {
+            it.settling = Settling::default();
+        }
+        self.lock_block(slot);
+    }
+
+    /// Continues with the current block as soon as its stripe can be locked.
+    #[inline]
+    fn lock_block(&mut self, slot: u32) {
+        let is_unsettled = self.setup.set.has_unsettled() && self.is_unsettled(slot);
         let locks = &self.setup.locks;
         let it = &mut self.slots[slot as usize];
         it.stage = Stage::StripeLock;
-        it.avoided = Targets::NONE;
-        it.missing = None;
-        it.first_comparison = None;
+        it.settling.is_wanted |= is_unsettled && !it.settling.is_done;
+        it.access = match it.request.operation {
+            Operation::Read if !it.settling.is_wanted => Access::Read,
+            Operation::Read | Operation::Write => Access::Write,
+            // A flush has no stripe.
+            Operation::Flush => return,
+        };
         let lock = locks.of(it.stripe());
         let ticket = locks.queue(lock);
         it.place = Some(LockPlace { lock, ticket });
@@ -669,18 +713,25 @@ impl StripeEngine {
         let slot = &self.slots[slot as usize];
         slot.place.is_some_and(|place| {
             let locks = &self.setup.locks;
-            locks.try_lock(place.lock, place.ticket, slot.access())
+            locks.try_lock(place.lock, place.ticket, slot.access)
         })
     }
 
     #[inline]
     fn stripe_locked(&mut self, slot: u32) {
         let it = &self.slots[slot as usize];
-        match (it.work, it.request.operation) {
-            (Some(work), _) => self.begin_work(slot, work),
-            (None, Operation::Read) => self.begin_read(slot),
-            (None, Operation::Write) => self.begin_write(slot),
-            (None, Operation::Flush) => {}
+        if it.settling.is_wanted {
+            return self.begin_settling(slot);
+        }
+        // A write may have been interrupted since the slot queued for the lock.
+        if self.setup.set.has_unsettled() && !it.settling.is_done && self.is_unsettled(slot) {
+            return self.settle_first(slot);
+        }
+        match it.request.operation {
+            Operation::Read if self.setup.stores_chunks => self.begin_read(slot),
+            Operation::Read => self.begin_reference_read(slot),
+            Operation::Write => self.begin_write(slot),
+            Operation::Flush => self.impossible("a flush has no stripe"),
         }
     }
 
@@ -688,7 +739,7 @@ impl StripeEngine {
     fn unlock(&mut self, slot: u32) {
         let it = &mut self.slots[slot as usize];
         if let Some(LockPlace { lock, ticket }) = it.place.take() {
-            self.setup.locks.unlock(lock, ticket, it.access());
+            self.setup.locks.unlock(lock, ticket, it.access);
         }
     }
 
@@ -733,12 +784,69 @@ impl StripeEngine {
     /// Completes a request with an error, or background work without success. No results may be outstanding.
     #[cold]
     fn fail(&mut self, slot: u32, status: Status) {
+        self.end_number(slot);
         if self.slot(slot).work.is_some() {
-            return self.end_work(slot, set::Outcome::Retry);
+            return self.end_work(slot, Outcome::Retry);
         }
         self.unlock(slot);
         self.statistics.failed_count += 1;
         self.answer(slot, status);
+    }
+
+    /// Too few targets are current for the slot's next step: a request waits until enough have rejoined, and is then repeated.
+    #[cold]
+    fn too_few_targets(&mut self, slot: u32) {
+        if self.slot(slot).work.is_some() {
+            return self.end_work(slot, Outcome::Retry);
+        }
+        self.unlock(slot);
+        let until = self.now + self.setup.parking_timeout;
+        let it = self.slot(slot);
+        it.stage = Stage::Parked;
+        it.parked_until.get_or_insert(until);
+        self.parked.push_back(slot);
+    }
+
+    /// Repeats requests that wait for two current targets, or fails them after the timeout.
+    #[cold]
+    fn retry_parked(&mut self) {
+        let has_failed = self.view.has_failed();
+        for _ in 0..self.parked.len() {
+            let Some(slot) = self.parked.pop_front() else {
+                return;
+            };
+            let it = &self.slots[slot as usize];
+            let is_late = it.parked_until.is_some_and(|until| until <= self.now);
+            match it.request.operation {
+                _ if has_failed && !is_late => self.parked.push_back(slot),
+                _ if has_failed => self.impossible_block(slot),
+                Operation::Flush => self.begin_flush(slot),
+                Operation::Read | Operation::Write => self.begin_block(slot),
+            }
+        }
+    }
+
+    /// Fails a request that has waited for two current targets in vain.
+    fn impossible_block(&mut self, slot: u32) {
+        let stripe = self.slot(slot).stripe();
+        let impossible = &mut self.degraded_counts().impossible;
+        if impossible.count() {
+            let count = *impossible;
+            tracing::error!(
+                "too few storage targets are current for block {stripe} ({count} so far)"
+            );
+        }
+        let status = self.slot(slot).error;
+        self.fail(slot, status.unwrap_or(Status::IO_FAILED));
+    }
+
+    /// Counts an event that the state of its slot does not allow. The slot keeps waiting: a defect.
+    #[cold]
+    fn impossible(&mut self, what: &str) {
+        let count = &mut self.statistics.impossible_events;
+        if count.count() {
+            tracing::error!("unexpected state in the engine ({count} so far): {what}");
+        }
     }
 
     #[inline]
@@ -759,9 +867,9 @@ impl StripeEngine {
         self.act(Action::Receive { lane });
     }
 
-    /// Fails a read of a block that is corrupt and cannot be recovered from any two chunks.
+    /// Fails a read of a block that cannot be read.
     #[cold]
-    fn corrupt(&mut self, slot: u32, what: impl fmt::Display) {
+    fn uncorrectable(&mut self, slot: u32, what: impl fmt::Display) {
         let uncorrectable = &mut self.statistics.corruption.uncorrectable;
         if uncorrectable.count() {
             let stripe = self.slots[slot as usize].stripe();
@@ -805,7 +913,7 @@ impl StripeEngine {
     }
 
     #[inline]
-    fn write_chunks(&mut self, slot: u32, targets: Targets, stage: Stage, is_recovered: bool) {
+    fn write_chunks(&mut self, slot: u32, targets: Targets, stage: Stage, stamp: Option<Stamp>) {
         let (attached, stripe) = self.ask(slot, targets, stage);
         if attached != targets {
             self.mark_missed(slot);
@@ -818,7 +926,7 @@ impl StripeEngine {
             slot,
             targets: attached,
             stripe,
-            is_recovered,
+            stamp,
             is_durable,
         });
     }
@@ -849,7 +957,12 @@ impl StripeEngine {
             return self.unasked(target, format_args!("a result for transaction {slot}"));
         };
         it.awaited.remove(target);
-        if !status.is_success() {
+        if status.is_success() {
+            if let Some(stamp) = it.stamp {
+                let stored = &mut self.stored[target.number()];
+                *stored = stamp.max(*stored);
+            }
+        } else {
             it.error.get_or_insert(status);
             it.failed.insert(target);
             self.chunk_failed(slot as u32, target, status);
@@ -862,11 +975,14 @@ impl StripeEngine {
     /// Handles an error of a target. If it has failed to store its chunk or to flush, it is detached.
     #[cold]
     fn chunk_failed(&mut self, slot: u32, target: Target, status: Status) {
+        if !self.setup.stores_chunks {
+            return;
+        }
         if self.mark_missed(slot) {
             let stripe = self.slots[slot as usize].stripe();
             let why = format_args!("it failed to write its chunk of block {stripe}: {status}");
             self.setup.set.detach(target, why);
-        } else if self.slots[slot as usize].stage == Stage::Flush && self.setup.is_degradable {
+        } else if self.slots[slot as usize].stage == Stage::Flush {
             let why = format_args!("it failed to flush: {status}");
             self.setup.set.detach(target, why);
         }
@@ -877,10 +993,10 @@ impl StripeEngine {
     #[cold]
     fn mark_missed(&self, slot: u32) -> bool {
         let it = &self.slots[slot as usize];
-        let is_store = self.setup.is_degradable
+        let is_store = self.setup.stores_chunks
             && matches!(
                 it.stage,
-                Stage::Store | Stage::ResealStore | Stage::InitialStore
+                Stage::Write(WriteStage::Store) | Stage::Settle(SettleStage::Store)
             );
         if is_store {
             self.setup.set.missed.insert(it.stripe());
@@ -902,16 +1018,74 @@ impl StripeEngine {
     /// Continues after all requested targets have answered or were detached.
     #[inline]
     fn chunks_done(&mut self, slot: u32) {
+        let stores_chunks = self.setup.stores_chunks;
         match self.slot(slot).stage {
-            Stage::Chunks => self.chunks_read(slot),
-            Stage::ThirdChunk => self.third_chunk_read(slot),
-            Stage::Store => self.stored(slot),
+            Stage::Read(ReadStage::Chunks) if stores_chunks => self.chunks_read(slot),
+            Stage::Read(ReadStage::Chunks) => self.reference_chunks_read(slot),
+            Stage::Write(WriteStage::Store) if stores_chunks => self.stored(slot),
+            Stage::Write(WriteStage::Store) => self.reference_stored(slot),
+            Stage::Settle(
+                stage @ (SettleStage::Chunks | SettleStage::Version(_) | SettleStage::Zeros(_)),
+            ) => {
+                self.settling_chunks_read(slot, stage);
+            }
+            Stage::Settle(SettleStage::Store) => self.settled_stored(slot),
             Stage::Flush => self.flushed(slot),
-            Stage::WorkChunks => self.work_chunks_read(slot),
-            Stage::RemakeStore(target) => self.remade_stored(slot, target),
-            Stage::ResealStore | Stage::InitialStore => self.resealed_stored(slot),
-            // A send completion that was delayed beyond the end of its session.
-            _ => {}
+            Stage::Idle
+            | Stage::Parked
+            | Stage::StripeLock
+            | Stage::Read(_)
+            | Stage::Write(_)
+            | Stage::Settle(_)
+            | Stage::Commit
+            | Stage::Answer => self.impossible("results of targets that were not awaited"),
+        }
+    }
+
+    // Completions of the accelerators.
+
+    #[inline]
+    fn parity_created(&mut self, slot: u32, status: Status) {
+        if !status.is_success() {
+            return self.fail(slot, status);
+        }
+        match self.slots[slot as usize].stage {
+            Stage::Write(WriteStage::Parity) if self.setup.stores_chunks => self.number_write(slot),
+            Stage::Write(WriteStage::Parity) => self.store_reference(slot),
+            Stage::Settle(SettleStage::Payload(_)) => self.payload_complete(slot),
+            _ => self.impossible("parity that was not asked for"),
+        }
+    }
+
+    #[inline]
+    fn recovered(&mut self, slot: u32, status: Status) {
+        if !status.is_success() {
+            return self.fail(slot, status);
+        }
+        match self.slots[slot as usize].stage {
+            Stage::Read(ReadStage::Recovery(_)) if self.setup.stores_chunks => self.deliver(slot),
+            Stage::Read(ReadStage::Recovery(target)) => self.examine(slot, Some(target)),
+            Stage::Settle(SettleStage::Payload(_)) => self.payload_complete(slot),
+            _ => self.impossible("a recovery that was not asked for"),
+        }
+    }
+
+    #[inline]
+    fn judged(&mut self, slot: u32, judged: &Judged) {
+        match self.slot(slot).stage {
+            Stage::Read(ReadStage::Judgement) => self.chunks_judged(slot, judged),
+            Stage::Settle(SettleStage::Judgement) => self.settling_judged(slot, judged),
+            Stage::Settle(SettleStage::Zeros(target)) => self.zeros_judged(slot, target, judged),
+            _ => self.impossible("a judgement that was not asked for"),
+        }
+    }
+
+    #[inline]
+    fn sealed(&mut self, slot: u32) {
+        match self.slot(slot).stage {
+            Stage::Write(WriteStage::Seal) => self.store(slot),
+            Stage::Settle(SettleStage::Seal) => self.settled_sealed(slot),
+            _ => self.impossible("records that were not asked for"),
         }
     }
 
@@ -924,11 +1098,17 @@ impl StripeEngine {
         if !self.uncommitted.is_empty() {
             self.retry_uncommitted();
         }
+        if !self.numberless.is_empty() {
+            self.retry_numberless();
+        }
         if is_idle && !self.is_settled {
             self.is_settled = true;
             self.setup.set.acknowledge(self.setup.worker, self.view);
         }
         self.follow_view();
+        if !self.parked.is_empty() {
+            self.retry_parked();
+        }
         self.retry_locks();
         if self.setup.set.may_have_work(self.now) {
             self.begin_works();
@@ -951,8 +1131,8 @@ impl StripeEngine {
         let Some((_, target, stripe)) = stalled else {
             return;
         };
-        // Without degraded mode, `--io-timeout` ends the session.
-        if self.setup.is_degradable {
+        // In the reference's form, `--io-timeout` ends the session.
+        if self.setup.stores_chunks {
             let why = format_args!("it does not answer, asked for block {stripe}");
             self.setup.set.stalled(target, why);
         }
@@ -980,6 +1160,9 @@ impl StripeEngine {
     fn detach(&mut self, target: Target) {
         self.detached.insert(target);
         self.is_settled = false;
+        self.setup
+            .set
+            .has_stored(target, self.stored[target.number()]);
         for slot in 0..self.slots.len() as u32 {
             let it = self.slot(slot);
             if !it.outstanding().contains(target) {
@@ -1001,7 +1184,7 @@ impl StripeEngine {
 
     #[cold]
     fn target_lost(&mut self, target: Target, status: Status) {
-        if !self.setup.is_degradable {
+        if !self.setup.stores_chunks {
             return self.act(Action::GiveUp { target, status });
         }
         if !self.is_detached(target) {

@@ -14,12 +14,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use clap::ValueEnum;
 use doca::ErrorCode;
 use role_common::Failure;
-use rustix::fs::{AtFlags, CWD, FallocateFlags, OFlags, StatxFlags, makedev};
+use role_common::verifier::{Incarnation, StorageId, derived};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, OFlags, StatxFlags, makedev};
 use rustix::io::Errno;
-use wire::backing::{CONTENT_OFFSET, HEADER_SIZE, Header, RECORD_OFFSETS, RECORD_SIZE};
+use wire::backing::{
+    CONTENT_OFFSET, HEADER_SIZE, Header, LOSS_OFFSET, Loss, RECORD_OFFSETS, RECORD_SIZE, TAIL_OFFSETS,
+    VersionTail,
+};
 
 use crate::content::{Content, Geometry, io_failure};
-use crate::metadata::{Places, StoredSuperblock};
+use crate::metadata::{Boot, Medium, Places, StoredSuperblock};
+use crate::versions::{Log, SlotArea, TailPlaces, parse_slot};
 
 /// Alignment of direct I/O if the file system does not report it; also the largest supported alignment.
 const LARGEST_SECTOR: u64 = 4096;
@@ -62,12 +67,15 @@ pub struct BackingFile {
     written: Arc<WrittenBlocks>,
     /// Minimum length in bytes.
     length: u64,
-    /// Device and inode.
+    /// Device and inode; of a block device, its number and 0.
     inode: (u64, u64),
+    /// Number of the last loss of acknowledged writes, by this process or an earlier one; zeros if there was none.
+    loss: [u8; Loss::SIZE],
     is_device: bool,
     /// `true` if the file system has allocated space for all of it.
     is_reserved: bool,
     identity: Identity,
+    slots: SlotArea,
     places: Mutex<Places>,
     health: Arc<Health>,
 }
@@ -161,14 +169,14 @@ impl BackingFile {
             return Self::make(file, path, &name, is_device, content, options.io);
         }
         let geometry = content.geometry;
-        let identity = check(start, length, geometry).map_err(|mut failure| {
+        let header = check(start, length, geometry).map_err(|mut failure| {
             if !is_header(start) {
                 failure.message += "; --initialise makes it one, and what it holds is lost";
             }
             failure.context(&name)
         })?;
-        tracing::info!("{name}: content {identity}, of an earlier run");
-        Self::finish(file, path, &name, is_device, geometry, identity, options.io)
+        tracing::info!("{name}: content {}, of an earlier run", header.identity);
+        Self::finish(file, path, &name, is_device, header, options.io)
     }
 
     /// Creates a backing file with this data. The header is written last: an unfinished file has none.
@@ -182,17 +190,27 @@ impl BackingFile {
     ) -> Result<Self, Failure> {
         let failed = |error: io::Error| io_failure(name, &error);
         let geometry = content.geometry;
+        let header = FileHeader {
+            identity: Identity::random()?,
+            geometry,
+            slots: SlotArea::new(geometry, CONTENT_OFFSET),
+        };
         if is_device {
-            let (has, needed) = (size(&file).map_err(failed)?, length_of(name, geometry, 1)?);
+            let (has, needed) = (size(&file).map_err(failed)?, length_of(name, header, 1)?);
             if has < needed {
+                let SlotArea {
+                    slot_size, count, ..
+                } = header.slots;
                 return Err(Failure::invalid(format!(
-                    "{name}: expected a device of at least {needed} bytes, found {has}"
+                    "{name}: expected a device of at least {needed} bytes, for {} blocks of {} bytes and {count} slots of {slot_size} bytes for versions of blocks, \
+                     found {has}",
+                    geometry.block_count, geometry.block_size
                 )));
             }
             zero(&file, needed).map_err(failed)?;
         } else {
             file.set_len(0).map_err(failed)?;
-            reserve(&file, name, length_of(name, geometry, LARGEST_SECTOR)?)?;
+            reserve(&file, name, length_of(name, header, LARGEST_SECTOR)?)?;
         }
         let mut written = Ok(());
         content.copy_to(|offset, piece| {
@@ -201,8 +219,8 @@ impl BackingFile {
             }
         })?;
         written.and_then(|()| file.sync_all()).map_err(failed)?;
-        let identity = Identity::random()?;
-        file.write_all_at(&emit(geometry, identity), 0)
+        let identity = header.identity;
+        file.write_all_at(&emit(header), 0)
             .and_then(|()| file.sync_all())
             .map_err(failed)?;
         let directory = path.parent().filter(|parent| *parent != Path::new(""));
@@ -213,7 +231,7 @@ impl BackingFile {
                 .map_err(failed)?;
         }
         tracing::info!("{name}: made, content {identity}");
-        Self::finish(file, path, name, is_device, geometry, identity, io)
+        Self::finish(file, path, name, is_device, header, io)
     }
 
     /// Opens the file for the blocks, and reserves their space.
@@ -222,8 +240,7 @@ impl BackingFile {
         path: &Path,
         name: &str,
         is_device: bool,
-        geometry: Geometry,
-        identity: Identity,
+        header: FileHeader,
         io: BackingIo,
     ) -> Result<Self, Failure> {
         let failed = |error: io::Error| io_failure(name, &error);
@@ -235,7 +252,7 @@ impl BackingFile {
         } else {
             fs_block(metadata.blksize(), sector)
         };
-        let length = length_of(name, geometry, fs_block)?;
+        let length = length_of(name, header, fs_block)?;
         if !is_device {
             reserve(&file, name, length)?;
         }
@@ -252,6 +269,9 @@ impl BackingFile {
         let places = Places::new(&places, |why| {
             tracing::warn!("{name}: a superblock is damaged: {why}");
         });
+        let mut loss = [0; Loss::SIZE];
+        file.read_exact_at(&mut loss, LOSS_OFFSET).map_err(failed)?;
+        let recorder = file.try_clone().map_err(failed)?;
         Ok(Self {
             path: path.to_owned(),
             blocks: Arc::new(blocks),
@@ -260,12 +280,18 @@ impl BackingFile {
             fs_block,
             written: Arc::new(WrittenBlocks::new(length, sector, fs_block)),
             length,
-            inode: (metadata.dev(), metadata.ino()),
+            inode: if is_device {
+                (metadata.rdev(), 0)
+            } else {
+                (metadata.dev(), metadata.ino())
+            },
+            loss,
             is_device,
             is_reserved: !is_device && metadata.blocks().saturating_mul(512) >= length,
-            identity,
+            identity: header.identity,
+            slots: header.slots,
             places: Mutex::new(places),
-            health: Arc::new(Health::new(name)),
+            health: Arc::new(Health::recording(name, recorder)),
             file,
         })
     }
@@ -306,10 +332,79 @@ impl BackingFile {
         self.identity
     }
 
+    /// Slots for versions of blocks.
+    #[must_use]
+    pub fn slots(&self) -> SlotArea {
+        self.slots
+    }
+
+    /// Reads the versions that are in the slots.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read.
+    pub fn read_versions(&self, block_size: u32) -> Result<(Log, TailPlaces), Failure> {
+        let failed = |error: io::Error| io_failure(&self.name, &error);
+        let mut places = [[0; VersionTail::SIZE]; 2];
+        for (bytes, offset) in places.iter_mut().zip(TAIL_OFFSETS) {
+            self.file.read_exact_at(bytes, offset).map_err(failed)?;
+        }
+        let (places, tail) = TailPlaces::new(&places);
+        let SlotArea {
+            slot_size, count, ..
+        } = self.slots;
+        let slot_size = slot_size as usize;
+        let mut found = Vec::new();
+        let most = (PIECE / slot_size.max(1)).max(1);
+        let mut piece = vec![0; most.min(count as usize) * slot_size];
+        let mut first = 0;
+        while first < count {
+            let slots = (count - first).min(most as u32);
+            let bytes = &mut piece[..slots as usize * slot_size];
+            let offset = self.slots.offset_of(first);
+            self.file.read_exact_at(bytes, offset).map_err(failed)?;
+            for (slot, bytes) in (first..).zip(bytes.chunks_exact(slot_size)) {
+                found.extend(parse_slot(slot, bytes, block_size as usize));
+            }
+            first += slots;
+        }
+        let log = Log::restore(count, tail, &found);
+        let versions = log.unretired().len();
+        if versions != 0 {
+            tracing::info!(
+                "{}: {versions} blocks have versions that are not retired",
+                self.name
+            );
+        }
+        Ok((log, places))
+    }
+
     /// The target's superblock. A corrupt one was logged and counts as missing, so that a service rebuilds the blocks.
     #[must_use]
     pub fn superblock(&self) -> Option<StoredSuperblock> {
         self.places().superblock()
+    }
+
+    /// Returns this boot of the machine, or, after a loss of acknowledged writes in it, another one: a loss is like a restart of the machine.
+    #[must_use]
+    pub fn boot_since_loss(&self, boot: Boot) -> Boot {
+        if self.loss == [0; Loss::SIZE] {
+            return boot;
+        }
+        Boot(derived(&[&boot.0.to_be_bytes(), &self.loss]))
+    }
+
+    /// Incarnation of the blocks in this boot of the machine. A restart of the process does not change it: acknowledged writes are in the
+    /// page cache or on the disk. It differs after a [loss](Self::boot_since_loss), and for another file, such as a copy of this one.
+    #[must_use]
+    pub fn incarnation(&self, boot: Boot) -> Incarnation {
+        let (device, inode) = self.inode;
+        let Boot(boot) = self.boot_since_loss(boot);
+        Incarnation(derived(&[
+            &boot.to_be_bytes(),
+            &device.to_be_bytes(),
+            &inode.to_be_bytes(),
+        ]))
     }
 
     fn places(&self) -> std::sync::MutexGuard<'_, Places> {
@@ -326,7 +421,8 @@ impl BackingFile {
         let mut places = self.places();
         let written = self
             .verify_size()
-            .and_then(|()| places.write(&self.file, stored));
+            .and_then(|()| places.write(&self.file, stored))
+            .and_then(|()| self.verify_path());
         if let Err(error) = written {
             self.health.fail(format_args!("the superblock: {error}"));
             return Err(io_failure("the superblock", &error).context(&self.name));
@@ -342,8 +438,8 @@ impl BackingFile {
     pub fn sync(&self) -> Result<(), Failure> {
         let synced = self
             .verify_size()
-            .and_then(|()| self.verify_path())
-            .and_then(|()| self.file.sync_all());
+            .and_then(|()| self.file.sync_all())
+            .and_then(|()| self.verify_path());
         if let Err(error) = synced {
             self.health.fail(&error);
             return Err(io_failure(&self.name, &error));
@@ -396,16 +492,40 @@ impl BackingFile {
         Ok(())
     }
 
-    /// Checks that the path still refers to this file.
+    /// Checks that the path still leads to this file or block device. What was written before is then found there by the next process.
     pub(crate) fn verify_path(&self) -> io::Result<()> {
         // Not its times: see [`verify_size`](Self::verify_size).
-        let found = rustix::fs::statx(CWD, &self.path, AtFlags::empty(), StatxFlags::INO)?;
-        let device = makedev(found.stx_dev_major, found.stx_dev_minor);
-        if (device, found.stx_ino) == self.inode {
-            Ok(())
+        let wanted = StatxFlags::INO | StatxFlags::TYPE;
+        let found = rustix::fs::statx(CWD, &self.path, AtFlags::empty(), wanted)?;
+        let is_device = FileType::from_raw_mode(found.stx_mode.into()) == FileType::BlockDevice;
+        let inode = if is_device {
+            // The directory entry of a device may be made anew.
+            (makedev(found.stx_rdev_major, found.stx_rdev_minor), 0)
         } else {
-            Err(io::Error::other("another file is at its path"))
+            (
+                makedev(found.stx_dev_major, found.stx_dev_minor),
+                found.stx_ino,
+            )
+        };
+        if (is_device, inode) == (self.is_device, self.inode) {
+            return Ok(());
         }
+        Err(io::Error::other(format!(
+            "{} was replaced: expected the file that this target has opened, found another one; restore it and restart the target",
+            self.path.display()
+        )))
+    }
+}
+
+/// For records outside of the blocks, through the page cache.
+impl Medium for Arc<BackingFile> {
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.verify_size()?;
+        self.file.write_all_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
     }
 }
 
@@ -430,10 +550,11 @@ fn size(file: &File) -> io::Result<u64> {
     file.seek(SeekFrom::End(0))
 }
 
-/// Size of a file with these blocks in bytes, in whole sectors.
-fn length_of(name: &str, geometry: Geometry, sector: u64) -> Result<u64, Failure> {
+/// Size of a file with these blocks and slots in bytes, in whole sectors.
+fn length_of(name: &str, header: FileHeader, sector: u64) -> Result<u64, Failure> {
     CONTENT_OFFSET
-        .checked_add(geometry.capacity())
+        .checked_add(header.geometry.capacity())
+        .and_then(|length| Some(length.max(header.slots.end()?)))
         .and_then(|length| length.checked_next_multiple_of(sector))
         .filter(|&length| i64::try_from(length).is_ok())
         .ok_or_else(|| Failure::invalid(format!("{name}: no file has so many bytes")))
@@ -573,21 +694,44 @@ impl Identity {
     }
 }
 
+impl From<Identity> for StorageId {
+    fn from(Identity(bytes): Identity) -> Self {
+        Self(u128::from_be_bytes(bytes))
+    }
+}
+
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:032x}", u128::from_be_bytes(self.0))
     }
 }
 
-/// Encodes the header of a file with this geometry and identity.
+/// What the header of a file says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileHeader {
+    pub geometry: Geometry,
+    pub identity: Identity,
+    /// Slots for versions of blocks.
+    pub slots: SlotArea,
+}
+
+/// Encodes the header of a file.
 #[must_use]
-pub fn emit(geometry: Geometry, identity: Identity) -> [u8; HEADER_SIZE] {
+pub fn emit(values: FileHeader) -> [u8; HEADER_SIZE] {
+    let FileHeader {
+        geometry,
+        identity,
+        slots,
+    } = values;
     let number = u128::from_be_bytes(identity.0);
     let mut header = Header {
         block_size: geometry.block_size,
         block_count: geometry.block_count,
         identity_high: (number >> 64) as u64,
         identity_low: number as u64,
+        version_slots: slots.count,
+        slot_size: slots.slot_size,
+        slots_offset: slots.offset,
         checksum: 0,
     };
     header.checksum = checksum(&header.emit());
@@ -600,13 +744,13 @@ pub fn is_header(start: &[u8]) -> bool {
     Header::parse(start).is_ok_and(|header| header.checksum == checksum(start))
 }
 
-/// Checks the start of a file of `length` bytes, at most [`HEADER_SIZE`] bytes of it, and returns its identity.
+/// Checks the start of a file of `length` bytes, at most [`HEADER_SIZE`] bytes of it, and returns what its header says.
 ///
 /// # Errors
 ///
 /// The file has another format or version, a corrupt header, another geometry, is too short, or its creation was
 /// interrupted. The text says what was expected and what was found.
-pub fn check(start: &[u8], length: u64, expected: Geometry) -> Result<Identity, Failure> {
+pub fn check(start: &[u8], length: u64, expected: Geometry) -> Result<FileHeader, Failure> {
     if start.iter().all(|&byte| byte == 0) {
         return Err(Failure::invalid(
             "expected the header of a backing file, found zeros: its creation was cut short, or it is no backing file",
@@ -631,14 +775,29 @@ pub fn check(start: &[u8], length: u64, expected: Geometry) -> Result<Identity, 
             expected.block_count, expected.block_size, found.block_count, found.block_size
         )));
     }
-    let needed = CONTENT_OFFSET.saturating_add(found.capacity());
+    let slots = SlotArea {
+        offset: header.slots_offset,
+        slot_size: header.slot_size,
+        count: header.version_slots,
+    };
+    if !slots.fits(found, CONTENT_OFFSET) {
+        return Err(Failure::invalid(format!(
+            "expected slots for versions of blocks behind the blocks, or none, found {slots:?}"
+        )));
+    }
+    let content_end = CONTENT_OFFSET.saturating_add(found.capacity());
+    let needed = content_end.max(slots.end().unwrap_or(u64::MAX));
     if length < needed {
         return Err(Failure::invalid(format!(
             "expected {needed} bytes, found {length}: the file was cut off"
         )));
     }
     let number = u128::from(header.identity_high) << 64 | u128::from(header.identity_low);
-    Ok(Identity(number.to_be_bytes()))
+    Ok(FileHeader {
+        geometry: found,
+        identity: Identity(number.to_be_bytes()),
+        slots,
+    })
 }
 
 /// Checksum of the bytes before it.
@@ -727,6 +886,8 @@ pub struct Health {
     errors: AtomicU64,
     is_reported: AtomicBool,
     has_failed: AtomicBool,
+    /// File to write a [`Loss`] to.
+    recorder: Option<File>,
 }
 
 impl Health {
@@ -738,6 +899,15 @@ impl Health {
             errors: AtomicU64::new(0),
             is_reported: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
+            recorder: None,
+        }
+    }
+
+    /// As [`new`](Self::new). After total failure, the file has another [incarnation](BackingFile::incarnation) for the next process.
+    fn recording(name: &str, file: File) -> Self {
+        Self {
+            recorder: Some(file),
+            ..Self::new(name)
         }
     }
 
@@ -759,6 +929,14 @@ impl Health {
     pub fn fail(&self, why: impl fmt::Display) {
         if !self.has_failed.swap(true, Ordering::Relaxed) {
             tracing::error!("{}: {why}; all I/Os fail from now on", self.name);
+            if let Some(file) = &self.recorder
+                && let Err(error) = record_loss(file)
+            {
+                tracing::error!(
+                    "{}: the loss of writes cannot be recorded in the file, so clients cannot be told of it after a restart: {error}",
+                    self.name
+                );
+            }
         }
     }
 
@@ -780,6 +958,22 @@ impl Health {
     pub fn is_good(&self) -> bool {
         !self.has_failed() && self.errors() == 0
     }
+}
+
+/// Writes a random [`Loss`], at least to the page cache: it has to survive the process, and another boot changes the incarnation anyway. So
+/// it does not matter that a sync may fail again.
+fn record_loss(file: &File) -> io::Result<()> {
+    let number = Identity::random().map_err(|failure| io::Error::other(failure.message))?;
+    let number = u128::from_be_bytes(number.0);
+    let loss = Loss {
+        number_high: (number >> 64) as u64,
+        number_low: number as u64,
+    };
+    file.write_all_at(&loss.emit(), LOSS_OFFSET)?;
+    if let Err(error) = file.sync_data() {
+        tracing::debug!("the record of the loss is not durable: {error}");
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -894,35 +1088,100 @@ mod tests {
     }
 
     #[test]
-    fn file_of_an_older_version_is_opened_unchanged() {
+    fn slots_that_overlap_blocks_or_are_unaligned_are_refused() {
+        let good = slots();
+        let (offset, slot_size) = (good.offset, good.slot_size);
+        for wrong in [
+            SlotArea {
+                offset: offset - 4096,
+                ..good
+            },
+            SlotArea {
+                offset: offset + 512,
+                ..good
+            },
+            SlotArea {
+                slot_size: slot_size - 512,
+                ..good
+            },
+            SlotArea {
+                slot_size: 0,
+                ..good
+            },
+            SlotArea { count: 0, ..good },
+            SlotArea {
+                offset: u64::MAX - 4095,
+                ..good
+            },
+        ] {
+            let header = FileHeader {
+                slots: wrong,
+                ..header()
+            };
+            let failure = check(&emit(header), u64::MAX, THREE_BLOCKS).expect_err("wrong");
+            assert!(failure.message.contains("slots"), "{failure}");
+        }
+    }
+
+    const BOOT: Boot = Boot(1);
+
+    #[test]
+    fn incarnation_is_kept_by_a_restart_and_not_by_a_boot_a_copy_or_a_loss() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("blocks");
-        // Not in whole sectors, one superblock slot, sparse.
-        let length = CONTENT_OFFSET + GEOMETRY.capacity() - 512;
-        let geometry = Geometry {
-            block_count: 3,
-            ..GEOMETRY
-        };
-        let identity = Identity([7; 16]);
-        let old = File::create(&path).expect("a file");
-        old.write_all_at(&emit(geometry, identity), 0)
-            .expect("written");
-        old.write_all_at(b"kept", CONTENT_OFFSET + 1000)
-            .expect("written");
-        old.set_len(length).expect("longer");
-        for io in [BackingIo::Auto, BackingIo::Buffered] {
-            let content = Content::open(None, geometry).expect("content");
-            let options = Options {
-                io,
-                initialise: true,
-            };
-            let file = BackingFile::open(&path, content, options).expect("there");
-            let mut bytes = [0; 4];
-            read(&file, 1000, &mut bytes);
-            assert_eq!((&bytes, file.identity()), (b"kept", identity));
-            assert_eq!(file.superblock(), None);
-            file.sync().expect("synced");
-        }
+        let open = |path: &Path| BackingFile::open(path, zeros(), Options::default()).expect("it");
+        let first = open(&path);
+        let was = first.incarnation(BOOT);
+        assert_ne!(was, first.incarnation(Boot(2)));
+        drop(first);
+        let again = open(&path);
+        assert_eq!(again.incarnation(BOOT), was);
+        again.health().io_failed("one sector");
+        drop(again);
+        let again = open(&path);
+        assert_eq!(again.incarnation(BOOT), was, "one I/O was an error");
+
+        let copy = directory.path().join("copy");
+        std::fs::copy(&path, &copy).expect("copied");
+        let copy = open(&copy);
+        assert_eq!(copy.identity(), again.identity());
+        assert_ne!(copy.incarnation(BOOT), was);
+
+        again.health().fail("a sync");
+        assert_eq!(again.incarnation(BOOT), was, "that of the session");
+        drop(again);
+        let after = open(&path);
+        assert_ne!(after.incarnation(BOOT), was);
+        assert_eq!(after.identity(), copy.identity());
+    }
+
+    #[test]
+    fn replaced_file_is_not_synced() {
+        use std::os::unix::fs::symlink;
+        let directory = tempfile::tempdir().expect("a directory");
+        let (path, link, aside) = (
+            directory.path().join("blocks"),
+            directory.path().join("link"),
+            directory.path().join("aside"),
+        );
+        drop(BackingFile::open(&path, zeros(), Options::default()).expect("made"));
+        symlink(&path, &link).expect("a link");
+        let file = BackingFile::open(&link, zeros(), Options::default()).expect("it");
+        file.verify_path().expect("there");
+        std::fs::rename(&path, &aside).expect("renamed");
+        assert!(file.verify_path().is_err(), "the link leads nowhere");
+        std::fs::copy(&aside, &path).expect("copied");
+        let error = file.verify_path().expect_err("a copy");
+        assert!(error.to_string().contains("replaced"), "{error}");
+        std::fs::remove_file(&link).expect("removed");
+        symlink(&aside, &link).expect("a link");
+        file.verify_path().expect("the same file by another link");
+        file.sync().expect("synced");
+        std::fs::remove_file(&link).expect("removed");
+        symlink(&path, &link).expect("a link");
+        let failure = file.sync().expect_err("the copy");
+        assert_eq!(failure.code, ErrorCode::IO_FAILED);
+        assert!(file.health().has_failed());
     }
 
     #[test]
@@ -954,7 +1213,20 @@ mod tests {
         block_size: 512,
         block_count: 3,
     };
-    const LENGTH: u64 = CONTENT_OFFSET + 3 * 512;
+    /// 64 KiB before the blocks, a page with them, and 256 slots of 4096 bytes.
+    const LENGTH: u64 = CONTENT_OFFSET + 4096 + 256 * 4096;
+
+    fn slots() -> SlotArea {
+        SlotArea::new(THREE_BLOCKS, CONTENT_OFFSET)
+    }
+
+    fn header() -> FileHeader {
+        FileHeader {
+            geometry: THREE_BLOCKS,
+            identity: identity(),
+            slots: slots(),
+        }
+    }
 
     fn identity() -> Identity {
         Identity(*b"0123456789abcdef")
@@ -962,15 +1234,17 @@ mod tests {
 
     #[test]
     fn emitted_header_is_accepted() {
-        let bytes = emit(THREE_BLOCKS, identity());
-        assert_eq!(check(&bytes, LENGTH, THREE_BLOCKS), Ok(identity()));
+        for slots in [slots(), SlotArea::default()] {
+            let header = FileHeader { slots, ..header() };
+            assert_eq!(check(&emit(header), LENGTH, THREE_BLOCKS), Ok(header));
+        }
         assert_eq!(identity().to_string(), "30313233343536373839616263646566");
         assert_ne!(Identity::random(), Identity::random());
     }
 
     #[test]
     fn every_flipped_bit_of_the_header_is_found() {
-        let bytes = emit(THREE_BLOCKS, identity());
+        let bytes = emit(header());
         for bit in 0..bytes.len() * 8 {
             let mut wrong = bytes;
             wrong[bit / 8] ^= 1 << (bit % 8);
@@ -983,7 +1257,7 @@ mod tests {
 
     #[test]
     fn geometry_error_has_expected_and_found_geometry() {
-        let bytes = emit(THREE_BLOCKS, identity());
+        let bytes = emit(header());
         let expected = Geometry {
             block_size: 4096,
             block_count: 128,
@@ -993,7 +1267,7 @@ mod tests {
             assert!(failure.message.contains(value), "{failure}");
         }
         let failure = check(&bytes, LENGTH - 1, THREE_BLOCKS).expect_err("cut off");
-        for value in ["67072", "67071"] {
+        for value in ["1118208", "1118207"] {
             assert!(failure.message.contains(value), "{failure}");
         }
         let failure = check(&[0; HEADER_SIZE], LENGTH, THREE_BLOCKS).expect_err("zeros");

@@ -14,22 +14,36 @@ use role_common::control::ChannelEvent;
 pub use role_common::jobs::Outcome;
 use role_common::protocol::{Protocol, unexpected};
 use role_common::superblock::{QUESTION, Superblock};
+use role_common::verifier::Verifier;
 use wire::control::{
-    AnnouncedStorage, BatchedInitStorage, IdentifiedStorage, IdentityQuery, InitStorage, Message,
-    MessageType, Payload, RdmaConnectionDetails, RdmaConnectionRole, RecordState, StorageDetails,
+    AnnouncedStorage, BatchedInitStorage, FEATURE_VERIFIER, FEATURE_VERSIONS, IdentifiedStorage, IdentityQuery,
+    InitStorage, Message, MessageType, Payload, RdmaConnectionDetails, RdmaConnectionRole,
+    RecordState, StorageDetails,
 };
 use wire::release::Release;
 
 pub use crate::content::Geometry;
+use crate::versions::Version;
 
 /// Returns `true` for requests that begin a session: the query in all its forms.
 #[must_use]
 pub fn opens(request: &Payload) -> bool {
     match request {
         Payload::QueryStorageRequest | Payload::AnnounceStorageRequest(_) => true,
-        Payload::IdentifyStorageRequest(query) => Superblock::of_request(query).is_none(),
+        Payload::IdentifyStorageRequest(query) => query.state == RecordState::None,
         _ => false,
     }
+}
+
+/// State of a storage's versions of blocks, as a session announces it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AnnouncedVersions {
+    /// Number of versions that the storage can keep in addition to one of each block.
+    pub slots: u32,
+    /// The newest version that was written.
+    pub last: Version,
+    /// Numbers of the blocks with a version that is not retired, in ascending order.
+    pub unretired: Vec<u64>,
 }
 
 /// Input of a session.
@@ -61,11 +75,7 @@ pub enum Job {
     /// Export an RDMA connection of a worker, and connect it to the given one. The outcome is [`Outcome::Exported`].
     Connect(RdmaConnectionDetails),
     /// Wait for the connections to be established, and start the data paths.
-    StartWorkers {
-        /// `true` if the service has had a superblock persisted in this session; otherwise it does not maintain
-        /// superblocks.
-        maintains: bool,
-    },
+    StartWorkers,
     StopWorkers,
     DestroyWorkers,
     Persist(Superblock),
@@ -86,16 +96,18 @@ enum Phase {
 #[derive(Debug)]
 pub struct Session {
     geometry: Geometry,
-    /// Identity of the storage; `None` if it has none.
-    identity: Option<Bytes>,
+    /// Identity and incarnation of the storage; `None` if it has none.
+    verifier: Option<Verifier>,
     /// Its superblock, if it is a member of a set.
     superblock: Option<Superblock>,
-    /// `true` once the service has had a superblock persisted in this session.
-    maintains: bool,
+    /// `true` once the service has asked for the superblock in this session.
+    knows_superblock: bool,
     /// Extensions of the data path that are supported.
     features: u32,
     /// Extensions announced by both sides.
     announced: u32,
+    /// Announced to a service that uses them.
+    versions: AnnouncedVersions,
     /// Maximum number of workers.
     cpu_count: u32,
     /// Releases that may be selected.
@@ -123,11 +135,12 @@ impl Session {
     pub fn new(geometry: Geometry, cpu_count: u32) -> Self {
         Self {
             geometry,
-            identity: None,
+            verifier: None,
             superblock: None,
-            maintains: false,
+            knows_superblock: false,
             features: 0,
             announced: 0,
+            versions: AnnouncedVersions::default(),
             cpu_count,
             protocol: Protocol::default(),
             release: Release::default(),
@@ -142,11 +155,10 @@ impl Session {
         }
     }
 
-    /// Sets the identity of the storage: unique bytes that stay the same as long as the storage keeps all that was
-    /// written; and the superblock, if it is a member of a set.
+    /// Sets identity and incarnation of the storage; and the superblock, if it is a member of a set.
     #[must_use]
-    pub fn with_identity(mut self, identity: Bytes, superblock: Option<Superblock>) -> Self {
-        (self.identity, self.superblock) = (Some(identity), superblock);
+    pub fn with_identity(mut self, verifier: Verifier, superblock: Option<Superblock>) -> Self {
+        (self.verifier, self.superblock) = (Some(verifier), superblock);
         self
     }
 
@@ -175,6 +187,18 @@ impl Session {
     pub fn with_features(mut self, features: u32) -> Self {
         self.features = features;
         self
+    }
+
+    /// Sets what is announced about versions of blocks.
+    #[must_use]
+    pub fn with_versions(mut self, versions: AnnouncedVersions) -> Self {
+        self.set_versions(versions);
+        self
+    }
+
+    /// As [`with_versions`](Self::with_versions), when a superblock has changed it.
+    pub fn set_versions(&mut self, versions: AnnouncedVersions) {
+        self.versions = versions;
     }
 
     /// Extensions of the data path announced by both sides.
@@ -265,6 +289,7 @@ impl Session {
     }
 
     fn receive(&mut self, request: Message) {
+        self.knows_superblock |= matches!(request.payload, Payload::IdentifyStorageRequest(_));
         match self.examine(&request) {
             Ok(Step::Announce(features)) => {
                 (self.announced, self.phase) = (features, Phase::Init);
@@ -339,7 +364,7 @@ impl Session {
             )));
         }
         if let Payload::IdentifyStorageRequest(query) = &request.payload
-            && let Some(superblock) = Superblock::of_request(query)
+            && let Some(superblock) = Superblock::of_request(query)?
         {
             return self.to_persist(superblock);
         }
@@ -367,9 +392,7 @@ impl Session {
                 self.check_connection(details)?;
                 Ok(Step::Do(Job::Connect(details.clone())))
             }
-            Payload::StartStorageRequest => Ok(Step::Do(Job::StartWorkers {
-                maintains: self.maintains,
-            })),
+            Payload::StartStorageRequest => Ok(Step::Do(Job::StartWorkers)),
             Payload::StopStorageRequest => Ok(Step::Do(Job::StopWorkers)),
             Payload::ShutdownRequest => Ok(Step::Do(Job::DestroyWorkers)),
             other => Err(unexpected(other, self.due())),
@@ -389,10 +412,25 @@ impl Session {
             total_size,
             block_size,
         } = self.details();
+        let nothing = AnnouncedVersions::default();
+        let AnnouncedVersions {
+            slots,
+            last,
+            unretired,
+        } = if self.announced & FEATURE_VERSIONS == 0 {
+            &nothing
+        } else {
+            &self.versions
+        };
+        let unretired: Vec<u8> = unretired.iter().flat_map(|it| it.to_be_bytes()).collect();
         Payload::AnnouncedStorageResponse(AnnouncedStorage {
             total_size,
             block_size,
             features: self.announced,
+            version_slots: *slots,
+            last_epoch: last.epoch,
+            last_number: last.number,
+            unretired: unretired.into(),
         })
     }
 
@@ -402,7 +440,7 @@ impl Session {
             total_size,
             block_size,
         } = self.details();
-        let Some(identity) = &self.identity else {
+        let Some(verifier) = &self.verifier else {
             // As a target without support for identities.
             return Payload::QueryStorageResponse(self.details());
         };
@@ -416,7 +454,9 @@ impl Session {
             next_epoch_id,
             member,
             state,
-            flags,
+            format,
+            matrix,
+            logical_block_size,
         } = superblock.map_or(QUESTION, Superblock::request);
         Payload::IdentifiedStorageResponse(IdentifiedStorage {
             total_size,
@@ -429,8 +469,10 @@ impl Session {
             next_epoch_id,
             member,
             state,
-            flags,
-            identity: identity.clone(),
+            format,
+            matrix,
+            logical_block_size,
+            identity: identity_bytes(verifier),
         })
     }
 
@@ -440,21 +482,19 @@ impl Session {
             (Phase::Query, _) => Err(Failure::unexpected(
                 "expected a query for the superblock before a superblock to persist",
             )),
-            // A service that prepares a new epoch repeats the last one's state, which may be foreign.
-            (
-                _,
-                RecordState::Clean
-                | RecordState::InUse
-                | RecordState::Closing
-                | RecordState::Foreign,
-            ) if self.identity.is_some() => Ok(Step::Do(Job::Persist(superblock))),
+            (_, RecordState::Clean | RecordState::InUse | RecordState::Closing)
+                if self.verifier.is_some() =>
+            {
+                Ok(Step::Do(Job::Persist(superblock)))
+            }
             (_, state) => Err(Failure::invalid(format!(
-                "state of a superblock to persist: expected clean, in_use, closing or foreign, got {state}"
+                "state of a superblock to persist: expected clean, in_use or closing, got {state}"
             ))),
         }
     }
 
     fn check_init(&self, init: &InitStorage) -> Result<(), Failure> {
+        self.check_membership()?;
         let core_count = init.core_count;
         if !(1..=self.cpu_count).contains(&core_count) {
             return Err(Failure::invalid(format!(
@@ -463,6 +503,21 @@ impl Session {
             )));
         }
         self.limits.check(init)
+    }
+
+    /// Refuses a service that does not know of superblocks: it would change blocks of a set without the other members, or read them in another form.
+    fn check_membership(&self) -> Result<(), Failure> {
+        match &self.superblock {
+            Some(superblock) if !self.knows_superblock => Err(Failure::new(
+                ErrorCode::NOT_PERMITTED,
+                format!(
+                    "it is member {} of set {}, and this service has not asked for its superblock; use gga_offload with \
+                     --logical-block-size {}, or give it a new backing file (--initialise) to discard the set",
+                    superblock.member, superblock.set, superblock.form.logical_block_size
+                ),
+            )),
+            _ => Ok(()),
+        }
     }
 
     fn check_connection(&self, details: &RdmaConnectionDetails) -> Result<(), Failure> {
@@ -497,7 +552,13 @@ impl Session {
                 Outcome::Done,
             ) => {
                 self.connected = vec![[false; 2]; *core_count as usize];
-                (Payload::InitStorageResponse, Phase::Connect)
+                let verifier = self.verifier.as_ref();
+                let verifier = verifier.filter(|_| self.announced & FEATURE_VERIFIER != 0);
+                let answer = match verifier {
+                    Some(verifier) => Payload::VerifiedInitStorageResponse(verifier.into()),
+                    None => Payload::InitStorageResponse,
+                };
+                (answer, Phase::Connect)
             }
             (
                 Payload::CreateRdmaConnectionRequest(details),
@@ -522,8 +583,8 @@ impl Session {
                 (Payload::ShutdownResponse, Phase::Finished)
             }
             (Payload::IdentifyStorageRequest(query), Outcome::Done) => {
-                self.superblock = Superblock::of_request(query);
-                self.maintains = true;
+                // It was valid when the job was started.
+                self.superblock = Superblock::of_request(query).unwrap_or_default();
                 return request.response(self.described());
             }
             (_, outcome) => {
@@ -546,6 +607,13 @@ enum Step {
     Do(Job),
 }
 
+/// `IdentifiedStorage::identity` of a storage: its identity and its incarnation.
+fn identity_bytes(verifier: &Verifier) -> Bytes {
+    let incarnations = verifier.incarnations.iter().flatten();
+    let numbers = std::iter::once(verifier.identity.0).chain(incarnations.map(|it| it.0));
+    numbers.flat_map(u128::to_be_bytes).collect()
+}
+
 fn slot(role: RdmaConnectionRole) -> usize {
     match role {
         RdmaConnectionRole::IoData => 0,
@@ -565,6 +633,13 @@ mod tests {
     };
 
     const MAX_TRANSACTIONS: u32 = 8192;
+
+    fn the_one() -> Verifier {
+        use role_common::verifier::{Incarnation, StorageId};
+        let identity = StorageId(u128::from_be_bytes([1; 16]));
+        let incarnation = Incarnation(u128::from_be_bytes([2; 16]));
+        Verifier::of_one(identity, false, incarnation)
+    }
 
     struct Driver {
         now: Instant,
@@ -858,9 +933,7 @@ mod tests {
         };
         let known = || {
             let mut driver = Driver::new();
-            driver.session = driver
-                .session
-                .with_identity(Bytes::from_static(b"the one"), None);
+            driver.session = driver.session.with_identity(the_one(), None);
             driver
         };
         assert_eq!(known().request(Payload::QueryStorageRequest), plain);
@@ -876,8 +949,10 @@ mod tests {
             next_epoch_id: 0,
             member: 0,
             state: RecordState::None,
-            flags: 0,
-            identity: Bytes::from_static(b"the one"),
+            format: 0,
+            matrix: 0,
+            logical_block_size: 0,
+            identity: [[1; 16], [2; 16]].concat().into(),
         };
         let identified = known().request(question());
         assert_eq!(identified, Payload::IdentifiedStorageResponse(expected));
@@ -889,31 +964,34 @@ mod tests {
     }
 
     fn superblock(state: RecordState) -> Superblock {
-        use role_common::superblock::{Epoch, SetId};
+        use role_common::stored_block::MatrixType;
+        use role_common::superblock::{Epoch, Form, Format, SetId};
         Superblock {
             set: SetId(9),
             member: 1,
             epoch: Epoch { number: 3, id: 4 },
             next: Epoch { number: 4, id: 5 },
             state,
-            checksums: true,
+            form: Form {
+                format: Format::StoredChunks,
+                matrix: MatrixType::Vandermonde,
+                logical_block_size: 4096,
+            },
         }
     }
 
     /// Creates a driver of a target with an identity, whose service has queried it.
     fn identified() -> Driver {
         let mut driver = Driver::new();
-        driver.session = driver
-            .session
-            .with_identity(Bytes::from_static(b"the one"), None);
+        driver.session = driver.session.with_identity(the_one(), None);
         driver.request(Payload::IdentifyStorageRequest(QUESTION));
         driver
     }
 
     #[test]
     fn superblock_in_doubt_is_not_accepted_from_a_service() {
-        use RecordState::{Clean, Closing, Foreign, InDoubt, InUse};
-        for state in [Clean, InUse, Closing, Foreign] {
+        use RecordState::{Clean, Closing, InDoubt, InUse};
+        for state in [Clean, InUse, Closing] {
             let request = superblock(state).request();
             let answer =
                 identified().request_with(Payload::IdentifyStorageRequest(request), |job| {
@@ -923,7 +1001,7 @@ mod tests {
             let Payload::IdentifiedStorageResponse(answer) = answer else {
                 panic!("{answer:?}")
             };
-            assert_eq!(Superblock::of_answer(&answer), Some(superblock(state)));
+            assert_eq!(Superblock::of_answer(&answer), Ok(Some(superblock(state))));
         }
         // Detected by the target itself.
         let request = Payload::IdentifyStorageRequest(superblock(InDoubt).request());
@@ -935,22 +1013,48 @@ mod tests {
     }
 
     #[test]
-    fn start_job_tells_if_the_service_maintains_superblocks() {
-        for maintains in [false, true] {
-            let mut driver = identified();
-            driver.request(init(1, 1));
-            if maintains {
-                let request = superblock(RecordState::InUse).request();
-                driver.request(Payload::IdentifyStorageRequest(request));
-            }
-            driver.request(connect(0, IoData));
-            driver.request(connect(0, IoControl));
-            let answer = driver.request_with(Payload::StartStorageRequest, |job| {
-                assert_eq!(*job, Job::StartWorkers { maintains });
-                Ok(Outcome::Done)
-            });
-            assert_eq!(answer, Payload::StartStorageResponse);
+    fn superblock_without_a_form_is_not_accepted_from_a_service() {
+        let request = IdentityQuery {
+            format: 0,
+            ..superblock(RecordState::InUse).request()
+        };
+        let (code, message) = identified().error(Payload::IdentifyStorageRequest(request));
+        assert_eq!(code, ErrorCode::INVALID_VALUE);
+        assert!(message.contains("format"), "{message}");
+    }
+
+    /// Creates a driver of a target that is a member of a set.
+    fn member() -> Driver {
+        let mut driver = Driver::new();
+        driver.session = driver.session.with_identity(
+            Bytes::from_static(b"the one"),
+            Some(superblock(RecordState::Clean)),
+        );
+        driver
+    }
+
+    #[test]
+    fn member_of_a_set_refuses_a_service_that_does_not_know_superblocks() {
+        let mut driver = member();
+        driver.request(Payload::QueryStorageRequest);
+        let (code, message) = driver.error(init(1, 1));
+        assert_eq!(code, ErrorCode::NOT_PERMITTED);
+        for value in ["set 00000000", "--logical-block-size 4096", "--initialise"] {
+            assert!(message.contains(value), "{value}: {message}");
         }
+    }
+
+    #[test]
+    fn member_of_a_set_serves_a_service_that_has_asked_for_its_superblock() {
+        let mut driver = member();
+        driver.request(Payload::IdentifyStorageRequest(QUESTION));
+        assert_eq!(driver.request(init(1, 1)), Payload::InitStorageResponse);
+    }
+
+    #[test]
+    fn target_without_a_superblock_serves_any_service() {
+        let mut driver = identified();
+        assert_eq!(driver.request(init(1, 1)), Payload::InitStorageResponse);
     }
 
     const IDLE: Duration = Duration::from_secs(3);
@@ -1010,7 +1114,7 @@ mod tests {
             let mut driver = Driver::new();
             driver.session = driver
                 .session
-                .with_identity(Bytes::from_static(b"the one"), None)
+                .with_identity(the_one(), None)
                 .with_features(FEATURE_FLUSH);
             driver
         };
@@ -1019,6 +1123,10 @@ mod tests {
             total_size: 5120,
             block_size: 512,
             features: FEATURE_FLUSH,
+            version_slots: 0,
+            last_epoch: 0,
+            last_number: 0,
+            unretired: Bytes::new(),
         });
         let mut driver = new();
         assert_eq!(driver.session.announced_features(), 0);
@@ -1039,6 +1147,27 @@ mod tests {
         assert_eq!(driver.request(init(1, 1)), Payload::InitStorageResponse);
         assert_eq!(driver.error(announce()).0, ErrorCode::UNEXPECTED);
         assert_eq!(driver.session.announced_features(), 0);
+    }
+
+    #[test]
+    fn verifier_is_sent_with_the_answer_to_init_if_both_sides_have_announced_it() {
+        use wire::control::FeatureQuery;
+        let verified = Payload::VerifiedInitStorageResponse((&the_one()).into());
+        for (has, asked, expected) in [
+            (FEATURE_VERIFIER, Some(u32::MAX), &verified),
+            (FEATURE_VERIFIER, Some(1), &Payload::InitStorageResponse),
+            (FEATURE_VERIFIER, None, &Payload::InitStorageResponse),
+            (1, Some(u32::MAX), &Payload::InitStorageResponse),
+        ] {
+            let mut driver = Driver::new();
+            let session = driver.session.with_identity(the_one(), None);
+            driver.session = session.with_features(has);
+            driver.request(match asked {
+                Some(features) => Payload::AnnounceStorageRequest(FeatureQuery { features }),
+                None => Payload::QueryStorageRequest,
+            });
+            assert_eq!(&driver.request(init(1, 1)), expected, "{has} {asked:?}");
+        }
     }
 
     #[test]

@@ -95,6 +95,28 @@ fn zeroes_trim_and_flush_reach_the_device() {
 }
 
 #[test]
+fn flush_of_each_client_fails_once_after_completed_writes_were_lost() {
+    let sandbox = Sandbox::new();
+    let (mut one, mut other) = (sandbox.client(true), sandbox.client(false));
+    let flush = |client: &mut Client<_>| {
+        let cookie = client.send(0, FLUSH, 0, 0);
+        client.result(cookie)
+    };
+    assert_eq!((flush(&mut one), flush(&mut other)), (0, 0));
+    sandbox.disk.lose();
+    assert_eq!(one.write(0, b"new"), 0, "only flushes fail");
+    // It may have been one of them before it reconnected.
+    let mut unknown = sandbox.client(true);
+    for client in [&mut one, &mut unknown] {
+        assert_eq!((flush(client), flush(client)), (EIO, 0));
+    }
+    assert_eq!((flush(&mut other), flush(&mut other)), (EIO, 0));
+    assert_eq!(flush(&mut sandbox.client(true)), 0, "a new client");
+    sandbox.disk.lose();
+    assert_eq!((flush(&mut one), flush(&mut one)), (EIO, 0));
+}
+
+#[test]
 fn errors_of_the_device_are_io_errors() {
     let sandbox = Sandbox::new();
     sandbox.disk.fail(300_000..300_001);

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use role_common::superblock::{Epoch, SetId, Superblock};
+use role_common::superblock::{Epoch, Form, SetId, Superblock};
 use wire::control::RecordState;
 
 use super::membership::{EpochIds, Membership, Origin};
@@ -15,8 +15,6 @@ use crate::{Target, Targets};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
     Missing,
-    /// The target has no superblocks, like the reference's.
-    Mute,
     /// The target is not a member of any set.
     Blank,
     Superblock(Superblock),
@@ -25,25 +23,28 @@ pub enum Found {
 /// Initial state of a session.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Assembly {
-    /// The superblocks to persist. `None` if not all targets have superblocks.
+    /// The superblocks to persist. `None` for blocks in the reference's form.
     pub membership: Option<Membership>,
     /// A target that is not current: all of its stripes are rebuilt.
     pub stale: Option<Target>,
     /// `true` if the stale target is missing.
     pub is_degraded: bool,
-    /// `true` after an unclean shutdown: the chunks of stripes that were being written may be inconsistent.
-    pub is_unclean: bool,
+    /// `true` if the set was created now.
+    pub is_new: bool,
+    /// Stripes whose chunks may belong to different writes, after an unclean shutdown.
+    pub unsettled: Vec<u64>,
 }
 
 impl Assembly {
-    /// Three targets that are assumed to be current and have no superblocks to persist.
+    /// Three targets with blocks in the reference's form, which have no superblocks.
     #[must_use]
     pub fn unmanaged() -> Self {
         Self {
             membership: None,
             stale: None,
             is_degraded: false,
-            is_unclean: false,
+            is_new: false,
+            unsettled: Vec::new(),
         }
     }
 }
@@ -86,12 +87,16 @@ pub enum Refusal {
         /// The last committed epoch.
         epoch: Epoch,
     },
-    /// Only one of the targets was used by a service that does not maintain superblocks.
+    /// The set's blocks are stored in another form than the service was told.
     #[error(
-        "storage target {} was used without the other two by a service that does not maintain superblocks; name it with --rebuild to \
-         have it overwritten", .0.name()
+        "the set stores {found}, but the service was started for {expected}; start it with the set's values"
     )]
-    UsedAlone(Target),
+    OtherForm {
+        /// Form in the superblocks.
+        found: Form,
+        /// Form that the service was told.
+        expected: Form,
+    },
     /// A target is missing, and the others do not form a set yet.
     #[error(
         "storage target {} is missing, and the others do not prove that they are current; start all three targets", .0.name()
@@ -109,7 +114,6 @@ impl fmt::Display for Listed<'_> {
             write!(f, "{separator}{}: ", target.name())?;
             match found {
                 Found::Missing => write!(f, "missing")?,
-                Found::Mute => write!(f, "no superblock")?,
                 Found::Blank => write!(f, "empty or of no set")?,
                 Found::Superblock(it) if it.epoch == Epoch::NONE => {
                     write!(f, "set {}, not rebuilt", it.set)?;
@@ -132,30 +136,29 @@ impl fmt::Display for Listed<'_> {
 pub struct Instructions {
     /// A target whose contents are discarded, regardless of its superblock. The superblocks of the others are used.
     pub rebuild: Option<Target>,
-    /// A target without superblock that is known to have missed writes.
-    pub stale: Option<Target>,
-    /// `true` if blocks are written with checksums.
-    pub writes_checksums: bool,
+    /// How the service stores blocks.
+    pub form: Form,
     /// The identifier of the set, if it has to be created.
     pub new_set: SetId,
     pub ids: EpochIds,
 }
 
-/// Decides which targets are current, and how to treat the others.
+/// Decides which targets are current, and how to treat the others. `unretired` has the stripes of which each target keeps earlier versions.
 ///
 /// # Errors
 ///
 /// Fewer than two targets are current, or the targets do not belong together.
-pub fn assemble(found: [Found; 3], instructions: Instructions) -> Result<Assembly, Refusal> {
-    let found_as = |wanted: Found| {
-        let mut targets = Targets::NONE;
-        let those = Target::ALL
-            .into_iter()
-            .filter(|target| found[target.number()] == wanted);
-        those.for_each(|target| targets.insert(target));
-        targets
-    };
-    let (missing, mute) = (found_as(Found::Missing), found_as(Found::Mute));
+pub fn assemble(
+    found: [Found; 3],
+    unretired: &[Vec<u64>; 3],
+    instructions: Instructions,
+) -> Result<Assembly, Refusal> {
+    let mut missing = Targets::NONE;
+    for target in Target::ALL {
+        if found[target.number()] == Found::Missing {
+            missing.insert(target);
+        }
+    }
     let mut trusted = Targets::ALL.minus(missing);
     if let Some(target) = instructions.rebuild {
         trusted.remove(target);
@@ -163,10 +166,20 @@ pub fn assemble(found: [Found; 3], instructions: Instructions) -> Result<Assembl
     let known = Known::of(&found, trusted);
     known.check_places()?;
     let Some(&(_, Superblock { set, .. })) = known.superblocks.first() else {
-        return assemble_unknown(missing, mute, instructions);
+        return assemble_new(missing, instructions);
     };
     if known.any(|it| it.set != set) {
         return Err(Refusal::SeveralSets(Box::new(found)));
+    }
+    if let Some((_, it)) = known
+        .superblocks
+        .iter()
+        .find(|(_, it)| it.form != instructions.form)
+    {
+        return Err(Refusal::OtherForm {
+            found: it.form,
+            expected: instructions.form,
+        });
     }
     let Some(committed) = known.last_committed() else {
         return Err(Refusal::Diverged(Box::new(found)));
@@ -185,19 +198,10 @@ pub fn assemble(found: [Found; 3], instructions: Instructions) -> Result<Assembl
             new_set: set,
             ..instructions
         };
-        return assemble_unknown(missing, mute, instructions);
+        return assemble_new(missing, instructions);
     }
     let mut current = known.targets(|it| it.epoch == committed || it.next == committed);
-    let foreign = known.targets(|it| it.state == RecordState::Foreign);
-    let foreign = foreign.intersection(current);
-    if current == Targets::ALL && foreign.len() == 1 {
-        let alone = foreign.iter().next().expect("one of them");
-        return Err(Refusal::UsedAlone(alone));
-    }
-    if !foreign.is_empty() {
-        // The others did not take part in that session.
-        current = foreign;
-    } else if known.any(|it| it.epoch == committed && it.state == RecordState::Clean) {
+    if known.any(|it| it.epoch == committed && it.state == RecordState::Clean) {
         // A copy made while the set was in use does not say that the set was closed since.
         current = known.targets(|it| it.epoch == committed && it.state != RecordState::InUse);
     }
@@ -207,13 +211,9 @@ pub fn assemble(found: [Found; 3], instructions: Instructions) -> Result<Assembl
         current = current.minus(doubtful);
     } else if !doubtful.is_empty() {
         tracing::warn!(
-            "the machines of {} storage targets were restarted without a clean shutdown: what they had acknowledged last may be missing",
+            "the machines of {} storage targets were restarted without a clean shutdown: what they had acknowledged last, without a flush, may be missing",
             doubtful.len()
         );
-    }
-    if instructions.rebuild.is_some() {
-        // A target without superblock cannot report that it is stale; it is trusted unless the user names it.
-        current = current.union(mute.intersection(trusted));
     }
     let stale = Targets::ALL.minus(current);
     if stale.len() > 1 {
@@ -222,19 +222,8 @@ pub fn assemble(found: [Found; 3], instructions: Instructions) -> Result<Assembl
             epoch: committed,
         });
     }
-    let members = known.members(current);
     let is_clean = |it: &Superblock| matches!(it.state, RecordState::Clean | RecordState::Closing);
-    let is_unclean = !members.clone().all(is_clean);
-    let state = if !foreign.is_empty() {
-        RecordState::Foreign
-    } else if is_unclean {
-        RecordState::InUse
-    } else {
-        RecordState::Clean
-    };
-    let checksums = foreign.is_empty()
-        && instructions.writes_checksums
-        && members.clone().any(|it| it.checksums);
+    let is_unclean = !known.members(current).all(is_clean);
     let highest = found.iter().filter_map(|found| match found {
         Found::Superblock(it) if it.set == set => Some(it.epoch.number.max(it.next.number)),
         _ => None,
@@ -243,36 +232,34 @@ pub fn assemble(found: [Found; 3], instructions: Instructions) -> Result<Assembl
         set,
         committed,
         highest: highest.max().unwrap_or(0),
-        state,
+        state: if is_unclean {
+            RecordState::InUse
+        } else {
+            RecordState::Clean
+        },
         members: current,
-        keepers: Targets::ALL.minus(mute).minus(missing),
-        checksums,
+        form: instructions.form,
     };
+    let mut unsettled = Vec::new();
+    if is_unclean {
+        for target in current.iter() {
+            unsettled.extend_from_slice(&unretired[target.number()]);
+        }
+    }
     let stale = stale.iter().next();
     Ok(Assembly {
         membership: Some(Membership::put_to_use(origin, instructions.ids)),
         stale,
         is_degraded: stale.is_some_and(|target| missing.contains(target)),
-        is_unclean,
+        is_new: false,
+        unsettled,
     })
 }
 
-/// Assembles a set without superblocks: the user and the last session decide which targets are current.
-fn assemble_unknown(
-    missing: Targets,
-    mute: Targets,
-    instructions: Instructions,
-) -> Result<Assembly, Refusal> {
+/// Creates a set of three targets that are members of none.
+fn assemble_new(missing: Targets, instructions: Instructions) -> Result<Assembly, Refusal> {
     if let Some(target) = missing.iter().next() {
         return Err(Refusal::Missing(target));
-    }
-    if !mute.is_empty() {
-        return Ok(Assembly {
-            membership: None,
-            stale: instructions.rebuild.or(instructions.stale),
-            is_degraded: false,
-            is_unclean: false,
-        });
     }
     let origin = Origin {
         set: instructions.new_set,
@@ -280,14 +267,14 @@ fn assemble_unknown(
         highest: 0,
         state: RecordState::Clean,
         members: instructions.rebuild.map_or(Targets::ALL, Targets::without),
-        keepers: Targets::ALL,
-        checksums: false,
+        form: instructions.form,
     };
     Ok(Assembly {
         membership: Some(Membership::put_to_use(origin, instructions.ids)),
         stale: instructions.rebuild,
         is_degraded: false,
-        is_unclean: false,
+        is_new: true,
+        unsettled: Vec::new(),
     })
 }
 
@@ -350,7 +337,18 @@ impl Known {
 
 #[cfg(test)]
 mod tests {
+    use role_common::stored_block::MatrixType;
+    use role_common::superblock::Format;
+
     use super::*;
+
+    const FORM: Form = Form {
+        format: Format::StoredChunks,
+        matrix: MatrixType::Vandermonde,
+        logical_block_size: 4096,
+    };
+
+    const NOTHING: [Vec<u64>; 3] = [Vec::new(), Vec::new(), Vec::new()];
 
     const SET: SetId = SetId(0xabcd << 96);
 
@@ -368,7 +366,7 @@ mod tests {
             epoch: epoch(number),
             next: Epoch::NONE,
             state,
-            checksums: false,
+            form: FORM,
         }
     }
 
@@ -383,15 +381,14 @@ mod tests {
     fn instructions(rebuild: Option<Target>) -> Instructions {
         Instructions {
             rebuild,
-            stale: None,
-            writes_checksums: true,
+            form: FORM,
             new_set: SetId(99),
             ids: EpochIds::new(5),
         }
     }
 
     fn judge(found: [Found; 3]) -> Result<Assembly, Refusal> {
-        assemble(found, instructions(None))
+        assemble(found, &NOTHING, instructions(None))
     }
 
     fn members(assembly: &Assembly) -> Targets {
@@ -415,7 +412,7 @@ mod tests {
     fn raised(assembly: &Assembly) -> (u64, u64) {
         let membership = assembly.membership.as_ref().expect("they have superblocks");
         let member = members(assembly).iter().next().expect("a member");
-        let superblock = membership.superblock_of(member).expect("a member");
+        let superblock = membership.superblock_of(member);
         (superblock.next.number, superblock.epoch.number)
     }
 
@@ -426,8 +423,11 @@ mod tests {
             (RecordState::Closing, false),
             (RecordState::InUse, true),
         ] {
-            let assembly = judge(epochs([4; 3], state)).expect("a set");
-            assert_eq!((assembly.stale, assembly.is_unclean), (None, is_unclean));
+            let unretired = [vec![7], vec![7, 9], vec![]];
+            let found = epochs([4; 3], state);
+            let assembly = assemble(found, &unretired, instructions(None)).expect("a set");
+            let expected = if is_unclean { vec![7, 7, 9] } else { vec![] };
+            assert_eq!((assembly.stale, &assembly.unsettled), (None, &expected));
             assert_eq!(
                 (members(&assembly), raised(&assembly)),
                 (Targets::ALL, (5, 4))
@@ -444,11 +444,8 @@ mod tests {
                 let assembly = judge(epochs(all, RecordState::Clean)).expect("a set");
                 assert_eq!(assembly.stale, Some(stale), "{all:?}");
                 assert_eq!(members(&assembly), Targets::without(stale));
-                assert!(!assembly.is_unclean && !assembly.is_degraded);
+                assert!(!assembly.is_degraded);
             }
-            let mut found = epochs([4; 3], RecordState::Clean);
-            found[stale.number()] = Found::Mute;
-            assert_eq!(judge(found).expect("a set").stale, Some(stale));
         }
     }
 
@@ -463,7 +460,7 @@ mod tests {
                 epoch: epoch(5),
             };
             assert_eq!(judge(found), Err(expected), "{all:?}");
-            let insisted = assemble(found, instructions(Some(current))).expect("a set");
+            let insisted = assemble(found, &NOTHING, instructions(Some(current))).expect("a set");
             assert_eq!(insisted.stale, Some(current));
             assert!(
                 raised(&insisted).0 > 5,
@@ -472,7 +469,7 @@ mod tests {
             // Rebuilding one stale target does not make the other one current.
             for old in Target::ALL.into_iter().filter(|&old| old != current) {
                 assert!(matches!(
-                    assemble(found, instructions(Some(old))),
+                    assemble(found, &NOTHING, instructions(Some(old))),
                     Err(Refusal::TooFew { .. })
                 ));
             }
@@ -485,10 +482,7 @@ mod tests {
             let mut found = epochs([4; 3], RecordState::Clean);
             edit(&mut found, ahead, |it| it.next = epoch(5));
             let assembly = judge(found).expect("a set");
-            assert_eq!(
-                (members(&assembly), assembly.is_unclean),
-                (Targets::ALL, false)
-            );
+            assert_eq!(members(&assembly), Targets::ALL);
             assert_eq!(raised(&assembly), (6, 4));
         }
     }
@@ -534,7 +528,7 @@ mod tests {
             let mut closing = epochs([4; 3], RecordState::Clean);
             edit(&mut closing, copy, |it| it.state = RecordState::Closing);
             let assembly = judge(closing).expect("a set");
-            assert_eq!((assembly.stale, assembly.is_unclean), (None, false));
+            assert_eq!(assembly.stale, None);
         }
     }
 
@@ -545,9 +539,7 @@ mod tests {
             found[missing.number()] = Found::Missing;
             let assembly = judge(found).expect("a set");
             assert_eq!(assembly.stale, Some(missing));
-            assert!(assembly.is_degraded && !assembly.is_unclean);
-            let membership = assembly.membership.as_ref().expect("they have superblocks");
-            assert_eq!(membership.superblock_of(missing), None);
+            assert!(assembly.is_degraded);
             let present = Targets::without(missing).iter().next().expect("two");
             edit(&mut found, present, |it| it.epoch = epoch(3));
             assert!(matches!(judge(found), Err(Refusal::TooFew { .. })));
@@ -566,16 +558,12 @@ mod tests {
             (Targets::ALL, (1, 0))
         );
         let membership = assembly.membership.expect("they have superblocks");
-        assert_eq!(
-            (membership.set(), membership.has_checksums()),
-            (SetId(99), false)
-        );
+        assert_eq!(membership.set(), SetId(99));
         // Interrupted at any point.
         for prepared in 0..8 {
             let mut found = [Found::Blank; 3];
             for target in Targets::from_bits(prepared).iter() {
-                found[target.number()] =
-                    Found::Superblock(membership.superblock_of(target).expect("a member"));
+                found[target.number()] = Found::Superblock(membership.superblock_of(target));
             }
             assert_eq!(
                 members(&judge(found).expect("a set")),
@@ -583,32 +571,15 @@ mod tests {
                 "{prepared}"
             );
         }
-        let rebuilt =
-            assemble([Found::Blank; 3], instructions(Some(Target::DataP))).expect("a set");
+        let rebuilt = assemble(
+            [Found::Blank; 3],
+            &NOTHING,
+            instructions(Some(Target::DataP)),
+        )
+        .expect("a set");
         assert_eq!(
             (rebuilt.stale, members(&rebuilt)),
             (Some(Target::DataP), Targets::DATA)
-        );
-    }
-
-    #[test]
-    fn the_reference_s_targets_have_no_superblocks() {
-        let mut found = [Found::Blank; 3];
-        found[1] = Found::Mute;
-        let assembly = judge(found).expect("a set");
-        assert_eq!((assembly.membership, assembly.stale), (None, None));
-        let mut known = instructions(None);
-        known.stale = Some(Target::Data2);
-        assert_eq!(
-            assemble(found, known).expect("a set").stale,
-            Some(Target::Data2)
-        );
-        let mut found = epochs([4; 3], RecordState::Clean);
-        found[2] = Found::Mute;
-        let rebuilt = assemble(found, instructions(Some(Target::Data1))).expect("a set");
-        assert_eq!(
-            (rebuilt.stale, members(&rebuilt)),
-            (Some(Target::Data1), Targets::without(Target::Data1))
         );
     }
 
@@ -624,7 +595,7 @@ mod tests {
         let mut found = epochs([4; 3], RecordState::Clean);
         edit(&mut found, Target::Data2, |it| it.set = SetId(1));
         assert_eq!(judge(found), Err(Refusal::SeveralSets(Box::new(found))));
-        let rebuilt = assemble(found, instructions(Some(Target::Data2))).expect("a set");
+        let rebuilt = assemble(found, &NOTHING, instructions(Some(Target::Data2))).expect("a set");
         assert_eq!(rebuilt.stale, Some(Target::Data2));
     }
 
@@ -633,26 +604,8 @@ mod tests {
         let mut found = epochs([5, 5, 5], RecordState::InUse);
         edit(&mut found, Target::DataP, |it| it.epoch.id += 1);
         assert_eq!(judge(found), Err(Refusal::Diverged(Box::new(found))));
-        let rebuilt = assemble(found, instructions(Some(Target::DataP))).expect("a set");
+        let rebuilt = assemble(found, &NOTHING, instructions(Some(Target::DataP))).expect("a set");
         assert_eq!(rebuilt.stale, Some(Target::DataP));
-    }
-
-    #[test]
-    fn use_without_superblocks_counts_when_two_targets_took_part() {
-        let all = epochs([4; 3], RecordState::Foreign);
-        let assembly = judge(all).expect("a set");
-        assert_eq!(
-            (members(&assembly), assembly.is_unclean),
-            (Targets::ALL, true)
-        );
-        for other in Target::ALL {
-            let mut found = all;
-            edit(&mut found, other, |it| it.state = RecordState::Clean);
-            assert_eq!(judge(found).expect("a set").stale, Some(other));
-            let mut found = epochs([4; 3], RecordState::InUse);
-            edit(&mut found, other, |it| it.state = RecordState::Foreign);
-            assert_eq!(judge(found), Err(Refusal::UsedAlone(other)));
-        }
     }
 
     #[test]
@@ -664,28 +617,8 @@ mod tests {
             let mut found = epochs([4; 3], RecordState::InDoubt);
             edit(&mut found, doubtful, |it| it.state = RecordState::InUse);
             let assembly = judge(found).expect("a set");
-            assert_eq!((assembly.stale, assembly.is_unclean), (None, true));
+            assert_eq!(assembly.stale, None);
         }
-    }
-
-    #[test]
-    fn checksums_are_a_property_of_the_set() {
-        let mut found = epochs([4; 3], RecordState::Clean);
-        edit(&mut found, Target::Data1, |it| it.checksums = true);
-        let has = |assembly: Assembly| assembly.membership.expect("a set").has_checksums();
-        assert!(has(judge(found).expect("a set")));
-        let without = Instructions {
-            writes_checksums: false,
-            ..instructions(None)
-        };
-        assert!(!has(assemble(found, without).expect("a set")));
-        for found in &mut found {
-            let Found::Superblock(it) = found else {
-                continue;
-            };
-            it.state = RecordState::Foreign;
-        }
-        assert!(!has(judge(found).expect("a set")));
     }
 
     #[test]
@@ -693,5 +626,39 @@ mod tests {
         let mut found = epochs([4; 3], RecordState::InUse);
         edit(&mut found, Target::Data2, |it| it.epoch = Epoch::NONE);
         assert_eq!(judge(found).expect("a set").stale, Some(Target::Data2));
+    }
+
+    #[test]
+    fn another_matrix_or_block_size_is_refused_with_both_values() {
+        let found = epochs([4; 3], RecordState::Clean);
+        for form in [
+            Form {
+                matrix: MatrixType::Cauchy,
+                ..FORM
+            },
+            Form {
+                logical_block_size: 8192,
+                ..FORM
+            },
+        ] {
+            let told = Instructions {
+                form,
+                ..instructions(None)
+            };
+            let expected = Refusal::OtherForm {
+                found: FORM,
+                expected: form,
+            };
+            assert_eq!(assemble(found, &NOTHING, told), Err(expected));
+        }
+    }
+
+    #[test]
+    fn versions_of_a_stale_target_are_not_settled() {
+        let mut found = epochs([4; 3], RecordState::InUse);
+        edit(&mut found, Target::Data2, |it| it.epoch = epoch(3));
+        let unretired = [vec![1], vec![2], vec![3]];
+        let assembly = assemble(found, &unretired, instructions(None)).expect("a set");
+        assert_eq!(assembly.unsettled, [1, 3]);
     }
 }

@@ -13,7 +13,7 @@
 //!
 //! [`Redundancy`] is the state machine of the members' states, and [`View`] the part of it that workers see.
 
-use role_common::superblock::{Epoch, SetId, Superblock};
+use role_common::superblock::{Epoch, Form, SetId, Superblock};
 use wire::control::RecordState;
 
 use crate::{Target, Targets};
@@ -77,10 +77,8 @@ pub struct Membership {
     members: Targets,
     /// Targets whose last superblock is confirmed.
     confirmed: Targets,
-    /// Targets with superblocks; the reference's targets have none.
-    keepers: Targets,
-    /// `true` if every block has a checksum.
-    checksums: bool,
+    /// How the set's blocks are stored.
+    form: Form,
 }
 
 /// Initial state of a membership.
@@ -93,8 +91,7 @@ pub(super) struct Origin {
     pub(super) highest: u64,
     pub(super) state: RecordState,
     pub(super) members: Targets,
-    pub(super) keepers: Targets,
-    pub(super) checksums: bool,
+    pub(super) form: Form,
 }
 
 impl Membership {
@@ -114,8 +111,7 @@ impl Membership {
             is_to_close: false,
             members: origin.members,
             confirmed: Targets::NONE,
-            keepers: origin.keepers,
-            checksums: origin.checksums,
+            form: origin.form,
         }
     }
 
@@ -124,28 +120,33 @@ impl Membership {
         self.set
     }
 
-    /// Returns `true` if the superblocks record that every block of the set has a checksum.
+    /// The current epoch: the one that the members have committed, or are about to.
     #[must_use]
-    pub fn has_checksums(&self) -> bool {
-        self.checksums
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
     }
 
-    /// The superblock that a target has to persist; `None` for a target without superblock.
+    /// Returns `true` if a superblock is that of a target that was a member until no write could be acknowledged any more.
+    pub(super) fn has_epoch(&self, superblock: Superblock) -> bool {
+        let known = [superblock.epoch, superblock.next].into_iter();
+        known.filter(|&epoch| epoch != Epoch::NONE).any(|epoch| {
+            epoch == self.epoch || self.phase == Phase::Preparing && epoch == self.previous
+        })
+    }
+
+    /// The superblock that a target has to persist.
     #[must_use]
-    pub fn superblock_of(&self, target: Target) -> Option<Superblock> {
-        if !self.keepers.contains(target) {
-            return None;
-        }
+    pub fn superblock_of(&self, target: Target) -> Superblock {
         let nothing = Superblock {
             set: self.set,
             member: target as u32,
             epoch: Epoch::NONE,
             next: Epoch::NONE,
             state: RecordState::InUse,
-            checksums: false,
+            form: self.form,
         };
         if !self.members.contains(target) {
-            return Some(nothing);
+            return nothing;
         }
         let (epoch, next, state) = match self.phase {
             Phase::Preparing => (self.previous, self.epoch, self.previous_state),
@@ -153,18 +154,17 @@ impl Membership {
             Phase::Closing => (self.epoch, Epoch::NONE, RecordState::Closing),
             Phase::Cleaning | Phase::Clean => (self.epoch, Epoch::NONE, RecordState::Clean),
         };
-        Some(Superblock {
+        Superblock {
             epoch,
             next,
             state,
-            checksums: self.checksums,
             ..nothing
-        })
+        }
     }
 
     /// Records that a target has persisted this superblock.
     pub fn persisted(&mut self, target: Target, superblock: Superblock) {
-        if Some(superblock) == self.superblock_of(target) {
+        if superblock == self.superblock_of(target) {
             self.confirmed.insert(target);
             self.advance();
         }
@@ -179,8 +179,7 @@ impl Membership {
     /// Returns `true` if a target is a member and has confirmed its superblock.
     #[must_use]
     pub fn is_confirmed_member(&self, target: Target) -> bool {
-        self.members.contains(target)
-            && (self.confirmed.contains(target) || !self.keepers.contains(target))
+        self.members.contains(target) && self.confirmed.contains(target)
     }
 
     /// Excludes a target that misses further writes. If it was a member, the others enter a new epoch without it.
@@ -207,32 +206,19 @@ impl Membership {
         self.advance();
     }
 
-    /// Replaces a detached target; `keeps` is `true` if the new target has a superblock.
-    pub fn replace(&mut self, target: Target, keeps: bool) {
-        self.keepers.remove(target);
+    /// Has a detached target that is online again confirm its superblock again.
+    pub fn replace(&mut self, target: Target) {
         self.confirmed.remove(target);
-        if keeps {
-            self.keepers.insert(target);
-        }
     }
 
     /// Makes a rebuilt target a member again, if it has confirmed its empty superblock. Returns `true` if it has become a member.
     pub fn include(&mut self, target: Target) -> bool {
-        let is_waited_for = self.keepers.contains(target) && !self.confirmed.contains(target);
-        if self.members.contains(target) || is_waited_for {
+        if self.members.contains(target) || !self.confirmed.contains(target) {
             return false;
         }
         self.members.insert(target);
         self.confirmed.remove(target);
         true
-    }
-
-    /// Records that every block of the set has a checksum.
-    pub fn set_checksums(&mut self) {
-        if !self.checksums {
-            self.checksums = true;
-            self.confirmed = self.confirmed.minus(self.members);
-        }
     }
 
     /// Starts closing the set: all I/Os have completed, and the chunks of all stripes are consistent.
@@ -255,11 +241,10 @@ impl Membership {
     /// Continues with the next round if all members have confirmed their superblocks.
     fn advance(&mut self) {
         loop {
-            let owing = self.members.intersection(self.keepers);
             let next = match self.phase {
                 Phase::InUse if self.is_to_close => Phase::Closing,
                 Phase::InUse | Phase::Clean => return,
-                _ if !owing.minus(self.confirmed).is_empty() => return,
+                _ if !self.members.minus(self.confirmed).is_empty() => return,
                 Phase::Preparing => Phase::Committing,
                 Phase::Committing => Phase::InUse,
                 Phase::Closing => Phase::Cleaning,
@@ -292,7 +277,8 @@ impl Membership {
 ///                            |  ^                    |      |  all stripes rebuilt
 ///                            |  +------ detach X ----+      |
 ///                   detach Y |                              | detach Y
-///                            +-----------> Failed <---------+
+///                            +----------->  Failed  <-------+
+///                                restore Y: back to where it came from
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
@@ -302,7 +288,8 @@ pub enum State {
     Degraded(Target),
     /// Two targets are current; this one stores writes again, but has missed stripes.
     Rebuilding(Target),
-    /// Fewer than two targets are current. Until the session ends, writes fail, and so do reads of stripes without two current chunks.
+    /// Fewer than two targets are current. Until those that have missed no acknowledged write are back, writes wait, and so do reads of stripes
+    /// without two current chunks.
     Failed {
         offline: Targets,
         /// Target that was being rebuilt when another one was detached.
@@ -385,6 +372,32 @@ impl Redundancy {
             self.enter(State::Rebuilding(target));
         }
         expected
+    }
+
+    /// Records that a target that has missed no acknowledged write is online again, in a set of which `stale` is not current. Returns `false` in any other state
+    /// than `Failed`.
+    pub(super) fn restore(&mut self, target: Target, stale: Target) -> bool {
+        let State::Failed {
+            mut offline,
+            incomplete,
+        } = self.state
+        else {
+            return false;
+        };
+        if target == stale || !offline.contains(target) {
+            return false;
+        }
+        offline.remove(target);
+        let is_complete = offline.minus(Targets::only(stale)).is_empty();
+        self.enter(match incomplete {
+            Some(incomplete) if is_complete => State::Rebuilding(incomplete),
+            None if is_complete => State::Degraded(stale),
+            incomplete => State::Failed {
+                offline,
+                incomplete,
+            },
+        });
+        true
     }
 
     /// Completes the rebuild: the target is up to date.
@@ -475,32 +488,37 @@ impl View {
 
 #[cfg(test)]
 mod tests {
+    use role_common::stored_block::MatrixType;
+    use role_common::superblock::Format;
+
     use super::*;
 
-    fn set(members: Targets, keepers: Targets) -> Membership {
+    const FORM: Form = Form {
+        format: Format::StoredChunks,
+        matrix: MatrixType::Vandermonde,
+        logical_block_size: 4096,
+    };
+
+    fn set(members: Targets) -> Membership {
         let origin = Origin {
             set: SetId(5),
             committed: Epoch { number: 3, id: 30 },
             highest: 4,
             state: RecordState::Clean,
             members,
-            keepers,
-            checksums: false,
+            form: FORM,
         };
         Membership::put_to_use(origin, EpochIds::new(1))
     }
 
     fn persist(set: &mut Membership, target: Target) {
-        let superblock = set.superblock_of(target).expect("it has a superblock");
+        let superblock = set.superblock_of(target);
         set.persisted(target, superblock);
     }
 
     fn persist_all(set: &mut Membership) {
         for _ in 0..2 {
             Target::ALL
-                .into_iter()
-                .filter(|&target| set.superblock_of(target).is_some())
-                .collect::<Vec<_>>()
                 .into_iter()
                 .for_each(|target| persist(set, target));
         }
@@ -509,20 +527,20 @@ mod tests {
     /// Next to the clean superblock of the detached target, members in use would be mistaken for older copies.
     #[test]
     fn a_target_lost_at_the_end_leaves_no_member_in_use() {
-        let mut set = set(Targets::ALL, Targets::ALL);
+        let mut set = set(Targets::ALL);
         persist_all(&mut set);
         set.close();
         persist_all(&mut set);
         set.exclude(Target::Data2);
-        let superblock = set.superblock_of(Target::Data1).expect("a member");
+        let superblock = set.superblock_of(Target::Data1);
         assert_eq!(superblock.state, RecordState::Closing);
         assert_ne!(superblock.next, Epoch::NONE);
     }
 
     #[test]
     fn an_epoch_is_committed_after_all_members_have_prepared_for_it() {
-        let mut set = set(Targets::ALL, Targets::ALL);
-        let prepared = set.superblock_of(Target::Data1).expect("a member");
+        let mut set = set(Targets::ALL);
+        let prepared = set.superblock_of(Target::Data1);
         assert_eq!(prepared.epoch, Epoch { number: 3, id: 30 });
         assert_eq!(
             (prepared.next.number, prepared.state),
@@ -532,11 +550,11 @@ mod tests {
         persist(&mut set, Target::Data2);
         assert_eq!(
             set.superblock_of(Target::Data1),
-            Some(prepared),
+            prepared,
             "one owes its word"
         );
         persist(&mut set, Target::DataP);
-        let committed = set.superblock_of(Target::Data1).expect("a member");
+        let committed = set.superblock_of(Target::Data1);
         assert_eq!(committed.epoch, prepared.next);
         assert_eq!(
             (committed.next, committed.state),
@@ -555,28 +573,25 @@ mod tests {
 
     #[test]
     fn excluded_member_learns_no_later_epoch_and_rejoins_empty() {
-        let mut set = set(Targets::ALL, Targets::ALL);
+        let mut set = set(Targets::ALL);
         persist_all(&mut set);
-        let before = set.superblock_of(Target::DataP).expect("a member");
+        let before = set.superblock_of(Target::DataP);
         set.exclude(Target::DataP);
         assert!(!set.is_committed());
-        let prepared = set.superblock_of(Target::Data1).expect("a member");
+        let prepared = set.superblock_of(Target::Data1);
         assert_eq!(
             (prepared.epoch, prepared.state),
             (before.epoch, RecordState::InUse)
         );
         assert!(prepared.next.number > before.epoch.number && prepared.next.id != before.epoch.id);
-        assert_eq!(
-            set.superblock_of(Target::DataP).expect("a keeper").epoch,
-            Epoch::NONE
-        );
+        assert_eq!(set.superblock_of(Target::DataP).epoch, Epoch::NONE);
         persist(&mut set, Target::Data1);
         persist(&mut set, Target::Data2);
         persist(&mut set, Target::Data1);
         persist(&mut set, Target::Data2);
         assert!(set.is_committed());
 
-        set.replace(Target::DataP, true);
+        set.replace(Target::DataP);
         assert!(
             !set.include(Target::DataP),
             "its old superblock is on its disk"
@@ -585,22 +600,19 @@ mod tests {
         assert!(set.include(Target::DataP) && !set.is_confirmed_member(Target::DataP));
         persist(&mut set, Target::DataP);
         assert!(set.is_confirmed_member(Target::DataP));
-        let now = set.superblock_of(Target::DataP).expect("a member");
-        assert_eq!(
-            now.epoch,
-            set.superblock_of(Target::Data1).expect("a member").epoch
-        );
+        let now = set.superblock_of(Target::DataP);
+        assert_eq!(now.epoch, set.superblock_of(Target::Data1).epoch);
     }
 
     #[test]
     fn a_confirmation_does_not_count_for_the_target_that_replaces_another() {
-        let mut set = set(Targets::ALL, Targets::ALL);
+        let mut set = set(Targets::ALL);
         persist_all(&mut set);
         set.exclude(Target::Data1);
-        set.replace(Target::Data1, true);
+        set.replace(Target::Data1);
         persist(&mut set, Target::Data1);
         set.exclude(Target::Data1);
-        set.replace(Target::Data1, true);
+        set.replace(Target::Data1);
         assert!(!set.include(Target::Data1));
         persist(&mut set, Target::Data1);
         assert!(set.include(Target::Data1));
@@ -608,15 +620,15 @@ mod tests {
 
     #[test]
     fn a_set_is_closed_in_two_rounds() {
-        let mut set = set(Targets::ALL, Targets::ALL);
+        let mut set = set(Targets::ALL);
         set.close();
         persist_all(&mut set);
         assert!(!set.is_clean());
-        let closing = set.superblock_of(Target::Data1).expect("a member");
+        let closing = set.superblock_of(Target::Data1);
         assert_eq!(closing.state, RecordState::Closing);
         persist_all(&mut set);
         assert!(set.is_clean() && set.is_committed());
-        let clean = set.superblock_of(Target::Data1).expect("a member");
+        let clean = set.superblock_of(Target::Data1);
         assert_eq!(
             (clean.state, clean.epoch),
             (RecordState::Clean, closing.epoch)
@@ -625,46 +637,17 @@ mod tests {
 
     #[test]
     fn a_member_lost_while_the_set_is_closed_is_left_behind_first() {
-        let mut set = set(Targets::ALL, Targets::ALL);
+        let mut set = set(Targets::ALL);
         persist_all(&mut set);
         set.close();
         set.exclude(Target::Data2);
-        assert_eq!(
-            set.superblock_of(Target::Data1).expect("a member").state,
-            RecordState::InUse
-        );
+        assert_eq!(set.superblock_of(Target::Data1).state, RecordState::InUse);
         persist(&mut set, Target::Data1);
         persist(&mut set, Target::DataP);
         persist(&mut set, Target::Data1);
         persist(&mut set, Target::DataP);
-        let closing = set.superblock_of(Target::Data1).expect("a member");
+        let closing = set.superblock_of(Target::Data1);
         assert_eq!(closing.state, RecordState::Closing);
-    }
-
-    #[test]
-    fn a_target_without_superblock_is_not_waited_for() {
-        let mut set = set(Targets::ALL, Targets::DATA);
-        assert_eq!(set.superblock_of(Target::DataP), None);
-        persist_all(&mut set);
-        assert!(set.is_committed() && set.is_confirmed_member(Target::DataP));
-        set.exclude(Target::Data2);
-        set.replace(Target::Data2, false);
-        assert!(set.include(Target::Data2));
-        persist(&mut set, Target::Data1);
-        persist(&mut set, Target::Data1);
-        assert!(set.is_committed());
-    }
-
-    #[test]
-    fn checksums_are_announced_again_to_all_members() {
-        let mut set = set(Targets::ALL, Targets::ALL);
-        persist_all(&mut set);
-        set.set_checksums();
-        assert!(set.is_committed(), "acknowledgements do not wait for it");
-        for target in Target::ALL {
-            assert!(set.superblock_of(target).expect("a member").checksums);
-            assert!(!set.is_confirmed_member(target));
-        }
     }
 
     fn all_sets() -> impl Iterator<Item = Targets> {

@@ -1,7 +1,6 @@
 //! The state of a set, shared by the control thread and all workers of a session: current targets, stripes to process, superblocks to
 //! persist.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,15 +10,20 @@ use role_common::superblock::{Epoch, Superblock};
 use serde::Serialize;
 
 use super::assembly::{Assembly, Found};
+use super::chunk::Stamp;
 use super::membership::{Membership, Redundancy, State, View};
 use super::stripes::{Next, Pass, StripeBitmap};
+use super::versions::Versions;
 use crate::Target;
 
-/// Time before stripes that could not be rebuilt or verified are retried.
+/// Time before stripes that could not be rebuilt or scrubbed are retried.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
-/// Maximum number of stripes queued for repair; others are found again by the next read or scrub.
-const MAX_REPAIRS: usize = 1024;
+/// Time before stripes that could not be settled are retried: writes wait for them.
+const SETTLE_PAUSE: Duration = Duration::from_millis(100);
+
+/// Number of passes of a rebuild in which stripes with two unreadable chunks are read again, before the rebuild is completed without them.
+const PATIENT_PASSES: u64 = 3;
 
 /// Number of rewritten chunks at which a target is reported as failing; reported again whenever the number has doubled.
 const FAILING: u64 = 8;
@@ -38,8 +42,6 @@ pub struct ScrubPlan {
     pub interval: Duration,
     /// First stripe of the next scrub, so that it continues an interrupted one.
     pub cursor: u64,
-    /// `true` if blocks are given checksums that are bound to their location.
-    pub converts: bool,
 }
 
 /// Reason for work on a stripe.
@@ -47,12 +49,12 @@ pub struct ScrubPlan {
 pub enum Purpose {
     /// This target has missed its chunk.
     Rebuild(Target),
-    /// The chunks may belong to two different writes, after an unclean shutdown.
+    /// The chunks may belong to two different writes: a write was interrupted.
     Resync,
-    /// A read has found a corrupt chunk.
-    Repair,
     /// Periodic verification.
     Scrub,
+    /// A flush of all targets, so that they need not keep earlier versions. Has no stripe.
+    Retire,
 }
 
 /// A stripe to process.
@@ -69,31 +71,24 @@ pub struct Work {
 pub enum Outcome {
     /// No result: the stripe has to be processed again.
     Retry,
-    /// The chunks are consistent.
-    Fits,
-    /// The chunk of this target was rewritten.
+    /// The chunks have equal stamps.
+    Consistent,
+    /// The chunk of this target was made again.
     Rewritten(Target),
-    /// As `Rewritten`, but the checksum of the block is not bound to its location yet.
-    Unconverted(Target),
-    /// As `Rewritten`, although the chunks do not form a valid block, or the block could not be verified.
-    Unverified(Target),
-    /// The block was given a checksum that is bound to its location.
-    Converted,
-    /// No two chunks form a valid block.
-    Unreadable,
-    /// The block has no checksum, and two chunks alone do not prove that they belong to the same write. The stripe is left unchanged, and
-    /// retried later.
-    Undecided,
+    /// An interrupted write was undone.
+    StoredAgain,
+    /// No two chunks belong to the same write.
+    Lost,
 }
 
 /// The shared state of a set.
 pub struct Set {
     /// Stripes that a target has missed.
     pub(super) missed: StripeBitmap,
-    /// Stripes whose chunks may be inconsistent.
-    pub(super) unverified: StripeBitmap,
-    /// `true` if every block has a checksum: a trailer of 0 is corruption.
-    has_checksums: AtomicBool,
+    /// Stripes whose last write was interrupted, and that were not settled since.
+    pub(super) unsettled: StripeBitmap,
+    /// `None` for blocks in the reference's form.
+    versions: Option<Versions>,
     /// `true` if the superblocks record which targets are current: degraded writes may be acknowledged.
     is_committed: AtomicBool,
     /// [`View`], encoded as a word.
@@ -106,7 +101,6 @@ pub struct Set {
     acted_on: Box<[AtomicU32]>,
     inner: Mutex<Inner>,
     stripes: u64,
-    converts: bool,
     /// Wakes the control thread.
     wake: Box<dyn Fn() + Send + Sync>,
 }
@@ -124,8 +118,10 @@ struct Inner {
     stale: Option<Target>,
     /// The epoch on the disk of the target that was detached last.
     departed: Option<Epoch>,
-    running: Option<Running>,
-    repairs: VecDeque<u64>,
+    /// The newest chunk that each target has stored in this session.
+    stored: [Stamp; 3],
+    rebuild: Option<Running>,
+    resync: Option<Running>,
     scrub: Option<Scrub>,
     plan: ScrubPlan,
     counts: Counts,
@@ -135,13 +131,13 @@ struct Inner {
 #[derive(Debug)]
 struct Running {
     pass: Pass,
-    /// `true` if the target is rebuilt completely.
-    is_of_all: bool,
     began: Option<Duration>,
     /// Earliest start of the next pass.
     pause: Option<Duration>,
     /// Progress that was reported last, in tenths.
     reported: u64,
+    /// Number of completed passes.
+    passes: u64,
 }
 
 #[derive(Debug)]
@@ -151,7 +147,7 @@ struct Scrub {
     in_flight: Vec<u64>,
     done: u64,
     failed: u64,
-    unreadable: u64,
+    lost: u64,
     is_paced: bool,
     began: Option<Duration>,
     reported: u64,
@@ -163,22 +159,20 @@ struct Counts {
     lost: [u64; 3],
     stalled: u64,
     rebuilt: u64,
-    /// Number of failed attempts to rebuild a stripe because its block has no checksum.
-    undecided: u64,
-    verified: Verified,
+    settled: Settled,
     repaired: [u64; 3],
     scrub: Scrubbed,
 }
 
-/// Numbers of stripes verified after an unclean shutdown.
+/// Numbers of stripes settled after interrupted writes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Verified {
-    /// The three chunks were consistent.
-    pub fitting: u64,
-    /// One chunk was rewritten.
-    pub repaired: u64,
-    /// No two chunks form a valid block.
-    pub unreadable: u64,
+pub struct Settled {
+    /// The chunks had equal stamps.
+    pub consistent: u64,
+    /// Chunks were rewritten.
+    pub rewritten: u64,
+    /// No two chunks belong to the same write.
+    pub lost: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -186,10 +180,8 @@ pub struct Scrubbed {
     pub completed: u64,
     /// Number of stripes that were read and verified.
     pub stripes: u64,
-    /// Number of stripes that were given a checksum bound to their location.
-    pub converted: u64,
-    /// Number of stripes without two chunks that form a valid block.
-    pub unreadable: u64,
+    /// Number of stripes without two chunks of the same write.
+    pub lost: u64,
 }
 
 /// Redundancy summary of a session.
@@ -202,9 +194,9 @@ pub struct Summary {
     /// Number of stripes that a target has missed and that were not rebuilt.
     pub missed_stripes: u64,
     pub rebuilt_stripes: u64,
-    /// Numbers of stripes verified after an unclean shutdown.
-    pub verified_stripes: Verified,
-    /// Numbers of corrupt chunks of data_1, data_2 and data_p that were rewritten.
+    /// Numbers of stripes settled after interrupted writes.
+    pub settled_stripes: Settled,
+    /// Numbers of chunks of data_1, data_2 and data_p that were corrupt or had lost a write, and were rewritten.
     pub repaired_chunks: [u64; 3],
     pub scrubbed: Scrubbed,
 }
@@ -217,10 +209,8 @@ pub struct Snapshot {
     pub online: [bool; 3],
     /// Number of stripes of the set.
     pub stripes: u64,
-    /// Number of stripes whose chunks may be inconsistent and that were not verified.
-    pub unverified_stripes: u64,
-    /// Number of stripes queued for repair.
-    pub repairs: u64,
+    /// Number of stripes whose last write was interrupted, and that were not settled.
+    pub unsettled_stripes: u64,
     /// The running rebuild or resync.
     pub pass: Option<PassProgress>,
     /// Number of stripes that the running scrub has started.
@@ -241,13 +231,13 @@ pub struct PassProgress {
 }
 
 impl Running {
-    fn new(stripes: &StripeBitmap, is_of_all: bool) -> Self {
+    fn new(stripes: &StripeBitmap) -> Self {
         Self {
             pass: Pass::new(stripes),
-            is_of_all,
             began: None,
             pause: None,
             reported: 0,
+            passes: 0,
         }
     }
 }
@@ -259,7 +249,7 @@ impl Scrub {
             in_flight: Vec::new(),
             done: 0,
             failed: 0,
-            unreadable: 0,
+            lost: 0,
             is_paced,
             began: None,
             reported: 0,
@@ -286,28 +276,29 @@ fn micros(time: Duration) -> u64 {
 }
 
 impl Set {
-    /// Creates the state of a set of `stripes` stripes, used by `workers` workers. `wake` is called to wake the control thread.
+    /// Creates the state of a set of `stripes` stripes, used by `workers` workers. `wake` is called to wake the control thread. Targets can keep
+    /// `version_slots` versions in addition to one of each chunk.
     #[must_use]
     pub fn new(
         stripes: u64,
         workers: u32,
         assembly: Assembly,
         plan: ScrubPlan,
+        version_slots: u32,
         wake: impl Fn() + Send + Sync + 'static,
     ) -> Self {
-        let membership = assembly.membership;
-        let has_checksums = membership.as_ref().is_some_and(Membership::has_checksums);
-        // Without superblocks, nothing can record that all blocks have checksums, so a scrub does not convert them.
-        let converts = plan.converts && membership.is_some();
-        let mut plan = ScrubPlan { converts, ..plan };
-        if converts && !has_checksums && plan.next.is_some() {
+        let mut plan = plan;
+        if assembly.is_new && plan.next.is_some() {
+            // Blank targets may have any contents: those that are neither zeros nor chunks of the set are found.
             plan.next = Some(Duration::ZERO);
             plan.cursor = 0;
         }
+        let membership = assembly.membership;
+        let epoch = membership.as_ref().map(Membership::epoch);
         let set = Self {
             missed: StripeBitmap::new(stripes),
-            unverified: StripeBitmap::new(stripes),
-            has_checksums: AtomicBool::new(has_checksums),
+            unsettled: StripeBitmap::new(stripes),
+            versions: epoch.map(|epoch| Versions::new(epoch.number, workers, version_slots)),
             is_committed: AtomicBool::new(membership.is_none()),
             view: AtomicU32::new(View::HEALTHY.to_word()),
             has_work: AtomicBool::new(false),
@@ -321,18 +312,20 @@ impl Set {
                 at_work: 0,
                 stale: assembly.stale,
                 departed: None,
-                running: None,
-                repairs: VecDeque::with_capacity(MAX_REPAIRS),
+                stored: [Stamp::UNWRITTEN; 3],
+                rebuild: None,
+                resync: None,
                 scrub: None,
                 plan,
                 counts: Counts::default(),
             }),
             stripes,
-            converts,
             wake: Box::new(wake),
         };
-        if assembly.is_unclean {
-            set.unverified.insert_all();
+        for stripe in assembly.unsettled {
+            if stripe < stripes {
+                set.unsettled.insert(stripe);
+            }
         }
         let mut inner = set.inner();
         match assembly.stale {
@@ -349,11 +342,16 @@ impl Set {
                 }
             }
             None => {
-                set.begin_resync(&mut inner);
-                if inner.membership.is_some() && inner.running.is_none() {
+                if inner.membership.is_some() && set.unsettled.is_empty() {
                     tracing::info!("all storage targets are up to date");
                 }
             }
+        }
+        let interrupted = set.unsettled.len();
+        if interrupted != 0 {
+            tracing::info!(
+                "the set was not shut down cleanly: settling {interrupted} blocks that were written last"
+            );
         }
         set.schedule(&inner);
         drop(inner);
@@ -379,20 +377,22 @@ impl Set {
 
     /// Updates the time from which workers ask for work.
     fn schedule(&self, inner: &Inner) {
-        let is_running = inner.running.is_some();
+        let is_unsettled = !self.unsettled.is_empty() || inner.resync.is_some();
         let (now, at) = match inner.redundancy.state() {
+            State::Failed { .. } => (false, None),
+            // Writes in flight wait for it.
+            _ if is_unsettled => (true, None),
             _ if inner.is_quiesced => (false, None),
-            State::Rebuilding(_) => (is_running, None),
+            State::Rebuilding(_) => (inner.rebuild.is_some(), None),
             State::Healthy => {
                 let scrub = inner.scrub.as_ref();
                 // All stripes are in progress.
                 let is_exhausted = scrub.is_some_and(|scrub| scrub.cursor >= self.stripes);
                 let is_unpaced = scrub.is_some_and(|scrub| !scrub.is_paced);
-                let next = inner.plan.next.filter(|_| !is_exhausted && !is_running);
-                let now = is_running || !inner.repairs.is_empty() || is_unpaced && !is_exhausted;
-                (now, next)
+                let next = inner.plan.next.filter(|_| !is_exhausted);
+                (is_unpaced && !is_exhausted, next)
             }
-            State::Degraded(_) | State::Failed { .. } => (false, None),
+            State::Degraded(_) => (false, None),
         };
         self.has_work.store(now, Ordering::Release);
         self.work_at
@@ -418,15 +418,57 @@ impl Set {
         self.is_committed.load(Ordering::Acquire)
     }
 
-    /// Returns `true` if every block has a checksum.
+    /// Numbers of writes. `None` for blocks in the reference's form.
+    #[inline]
     #[must_use]
-    pub fn has_checksums(&self) -> bool {
-        self.has_checksums.load(Ordering::Acquire)
+    pub fn versions(&self) -> Option<&Versions> {
+        self.versions.as_ref()
     }
 
-    /// Returns `true` if blocks have to be given checksums that are bound to their location.
-    pub(super) fn is_to_convert(&self) -> bool {
-        self.converts && !self.has_checksums()
+    /// Returns `true` if there are stripes to settle.
+    #[inline]
+    pub(super) fn has_unsettled(&self) -> bool {
+        !self.unsettled.is_empty()
+    }
+
+    /// Records that the last write of a stripe was interrupted.
+    #[cold]
+    pub(super) fn unsettle(&self, stripe: u64) {
+        let inner = self.inner();
+        self.unsettled.insert(stripe);
+        self.schedule(&inner);
+    }
+
+    /// Records that a stripe was settled by an I/O, whose lock is still held.
+    #[cold]
+    pub(super) fn settle(&self, stripe: u64) {
+        self.unsettled.remove(stripe);
+    }
+
+    /// Records that a chunk that was corrupt, or had lost a write, was made again.
+    #[cold]
+    pub(super) fn rewrote(&self, target: Target) {
+        let mut inner = self.inner();
+        let repaired = &mut inner.counts.repaired[target.number()];
+        *repaired += 1;
+        if *repaired >= FAILING && repaired.is_power_of_two() {
+            tracing::error!(
+                "storage target {} may be failing: {repaired} of its chunks were corrupt or had lost a write, and had to be rewritten",
+                target.name()
+            );
+        }
+    }
+
+    /// Records that a target has stored a chunk with this stamp, and that a worker has detached it since.
+    #[cold]
+    pub(super) fn has_stored(&self, target: Target, stamp: Stamp) {
+        let stored = &mut self.inner().stored[target.number()];
+        *stored = stamp.max(*stored);
+    }
+
+    /// Returns `true` if work was handed out under the current view.
+    pub(super) fn is_current(&self, work: Work) -> bool {
+        self.view().generation == work.generation
     }
 
     #[must_use]
@@ -473,7 +515,8 @@ impl Set {
             return;
         }
         inner.counts.lost[target.number()] += 1;
-        inner.running = None;
+        inner.rebuild = None;
+        inner.resync = None;
         if let Some(scrub) = &mut inner.scrub {
             scrub.interrupt();
         }
@@ -482,13 +525,13 @@ impl Set {
             inner.stale = Some(target);
             if let Some(membership) = &mut inner.membership {
                 let had = membership.superblock_of(target);
-                inner.departed = had.map(|superblock| superblock.epoch);
+                inner.departed = Some(had.epoch);
                 membership.exclude(target);
             }
             tracing::warn!("detached storage target {name}, going on without it: {why}");
         } else {
             tracing::error!(
-                "detached storage target {name}, with which too few are left: writes fail: {why}"
+                "detached storage target {name}, with which too few are left: I/Os wait until it is back: {why}"
             );
         }
         self.schedule(inner);
@@ -509,37 +552,54 @@ impl Set {
         workers.all(|acted_on| acted_on.load(Ordering::Acquire) == generation)
     }
 
-    /// Returns a detached target that may rejoin: all workers have closed their connections to it, and the others have committed an epoch
-    /// without it. Before that, the superblocks would not show which of the three targets is stale.
+    /// Returns a detached target that may rejoin, once all workers have closed their connections to it.
+    ///
+    /// With two current targets, that is the third one, once the others have committed an epoch without it: before that, the superblocks would not show
+    /// which of the three is stale. With fewer, it is one of those that have missed no acknowledged write.
     #[must_use]
     pub fn rejoin_candidate(&self) -> Option<Target> {
         let inner = self.inner();
+        if !self.all_have_acted(&inner) {
+            return None;
+        }
         match inner.redundancy.state() {
-            State::Degraded(target) if self.is_committed() && self.all_have_acted(&inner) => {
-                Some(target)
+            State::Degraded(target) if self.is_committed() => Some(target),
+            State::Failed { offline, .. } => {
+                let mut current = offline.iter().filter(|&it| Some(it) != inner.stale);
+                current.next()
             }
             _ => None,
         }
     }
 
-    /// Checks a target that is about to rejoin. `is_same_storage`: it has the identity of the detached target. Returns `true` if it still
-    /// has the data that the detached target had.
+    /// Checks a target that is about to rejoin. `is_same_storage`: it has the identity of the detached target; `last`: the last version that was written to it. Returns
+    /// `true` if it still has the data that the detached target had.
     ///
     /// # Errors
     ///
-    /// Description of the mismatch: it is a member of another set, or has another number in this one.
+    /// Description of the mismatch: it is a member of another set, or has another number in this one; or it is needed, and does not have the data.
     pub fn admit(
         &self,
         target: Target,
         found: Found,
         is_same_storage: bool,
+        last: Stamp,
     ) -> Result<bool, String> {
         let inner = self.inner();
         let Some(membership) = &inner.membership else {
-            return Ok(is_same_storage);
+            return Err("targets of blocks in the reference's form do not rejoin".to_owned());
         };
-        let Found::Superblock(superblock) = found else {
-            return Ok(false);
+        let is_needed = Some(target) != inner.stale;
+        let needed = |what: &str| {
+            format!(
+                "expected {} with the data that it had, got {what}: until it is back, too few targets are current",
+                target.name()
+            )
+        };
+        let superblock = match found {
+            Found::Superblock(superblock) => superblock,
+            Found::Missing | Found::Blank if is_needed => return Err(needed("an empty one")),
+            Found::Missing | Found::Blank => return Ok(false),
         };
         if superblock.set != membership.set() {
             return Err(format!(
@@ -556,19 +616,43 @@ impl Set {
                 place.map_or("another target", |place| place.name())
             ));
         }
-        // A copy from before the session is of an earlier epoch. Targets that have not committed any epoch are indistinguishable.
+        // A copy from before the session is of an earlier epoch, and one from within it has not stored the last chunks. Targets that have not committed
+        // any epoch are indistinguishable.
+        let has_all = is_same_storage && last >= inner.stored[target.number()];
+        if is_needed {
+            return if has_all && membership.has_epoch(superblock) {
+                Ok(true)
+            } else if has_all {
+                Err(needed("one of an earlier epoch"))
+            } else {
+                Err(needed("one that may have lost acknowledged writes"))
+            };
+        }
         let had = inner.departed.filter(|&epoch| epoch != Epoch::NONE);
-        Ok(is_same_storage && had == Some(superblock.epoch))
+        Ok(has_all && had == Some(superblock.epoch))
     }
 
-    /// Makes a target that is attached to all workers rejoin. Unless it `has_kept` its data, it is rebuilt completely. `keeps`: it has a
-    /// superblock.
-    pub fn rejoin(&self, target: Target, has_kept: bool, keeps: bool) {
+    /// Makes a target that is attached to all workers rejoin. Unless it `has_kept` its data, it is rebuilt completely.
+    pub fn rejoin(&self, target: Target, has_kept: bool) {
         let mut inner = self.inner();
         if let Some(membership) = &mut inner.membership {
-            membership.replace(target, keeps);
+            membership.replace(target);
         }
-        self.begin_rebuild(&mut inner, target, has_kept);
+        if inner.stale == Some(target) {
+            self.begin_rebuild(&mut inner, target, has_kept);
+        } else if let Some(stale) = inner.stale
+            && has_kept
+            && inner.redundancy.restore(target, stale)
+        {
+            tracing::info!(
+                "storage target {} is online again, with its data",
+                target.name()
+            );
+            if matches!(inner.redundancy.state(), State::Rebuilding(_)) {
+                inner.rebuild = Some(Running::new(&self.missed));
+            }
+            self.publish(&inner);
+        }
         self.schedule(&inner);
     }
 
@@ -578,7 +662,7 @@ impl Set {
         let inner = self.inner();
         let is_online = !inner.redundancy.view().offline.contains(target);
         let membership = inner.membership.as_ref().filter(|_| is_online)?;
-        membership.superblock_of(target)
+        Some(membership.superblock_of(target))
     }
 
     /// Records that a target has persisted this superblock.
@@ -599,13 +683,13 @@ impl Set {
         self.is_committed() || matches!(self.state(), State::Failed { .. })
     }
 
-    /// Starts closing the set after all I/Os have completed; as clean, if it is consistent.
+    /// Starts closing the set after all I/Os have completed; as clean, if no stripe has to be settled.
     pub fn conclude(&self) {
         let mut inner = self.inner();
         let has_failed = matches!(inner.redundancy.state(), State::Failed { .. });
         if let Some(membership) = &mut inner.membership
             && !has_failed
-            && self.unverified.len() == 0
+            && self.unsettled.is_empty()
         {
             membership.close();
             inner.is_concluding = true;
@@ -622,35 +706,16 @@ impl Set {
             || inner.membership.as_ref().is_none_or(Membership::is_clean)
     }
 
-    /// The target that misses acknowledged writes, if any.
-    #[must_use]
-    pub fn stale(&self) -> Option<Target> {
-        self.inner().stale
-    }
-
     /// Returns `true` if all targets are current.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
         self.state() == State::Healthy
     }
 
-    /// Number of stripes whose chunks may be inconsistent.
+    /// Number of stripes whose last write was interrupted, and that were not settled.
     #[must_use]
-    pub fn unverified_stripes(&self) -> u64 {
-        self.unverified.len()
-    }
-
-    /// Returns `true` if the chunks of a stripe may be inconsistent.
-    #[must_use]
-    pub fn is_unverified(&self, stripe: u64) -> bool {
-        self.unverified.contains(stripe)
-    }
-
-    /// Number of failed attempts to rebuild a stripe because its block has no checksum, and two chunks alone do not prove that they
-    /// belong to the same write.
-    #[must_use]
-    pub fn undecided(&self) -> u64 {
-        self.inner().counts.undecided
+    pub fn unsettled_stripes(&self) -> u64 {
+        self.unsettled.len()
     }
 
     /// Starts a scrub of all stripes now, at full speed.
@@ -679,7 +744,7 @@ impl Set {
         if !has_kept {
             self.missed.insert_all();
         }
-        let running = Running::new(&self.missed, !has_kept);
+        let running = Running::new(&self.missed);
         let (count, name) = (running.pass.progress().1, target.name());
         let which = if has_kept {
             "those that it has missed"
@@ -687,33 +752,16 @@ impl Set {
             "all of them"
         };
         tracing::info!("storage target {name} is online: rebuilding {count} stripes, {which}");
-        inner.running = Some(running);
+        inner.rebuild = Some(running);
         self.publish(inner);
-    }
-
-    /// Starts the verification of stripes whose chunks may be inconsistent, if there are any.
-    fn begin_resync(&self, inner: &mut Inner) {
-        let count = self.unverified.len();
-        if count != 0 {
-            tracing::info!("the set was not shut down cleanly: verifying {count} stripes (resync)");
-            inner.running = Some(Running::new(&self.unverified, false));
-        }
     }
 
     /// Returns `true` if there may be [work](Self::next_work).
     #[inline]
     pub(super) fn may_have_work(&self, now: Duration) -> bool {
-        self.has_work.load(Ordering::Acquire) || self.work_at.load(Ordering::Acquire) <= micros(now)
-    }
-
-    /// Queues the repair of this stripe, of which a read has found a corrupt chunk.
-    #[cold]
-    pub(super) fn request_repair(&self, stripe: u64) {
-        let mut inner = self.inner();
-        if inner.repairs.len() < MAX_REPAIRS && !inner.repairs.contains(&stripe) {
-            inner.repairs.push_back(stripe);
-            self.schedule(&inner);
-        }
+        self.has_work.load(Ordering::Acquire)
+            || self.versions.as_ref().is_some_and(Versions::should_retire)
+            || self.work_at.load(Ordering::Acquire) <= micros(now)
     }
 
     /// Returns the next stripe to process, if there is one now.
@@ -722,7 +770,7 @@ impl Set {
         let mut inner = self.inner();
         // Until all workers have applied the view, one of them might still write a stripe without the target that is rebuilt. And until the
         // superblocks record that the set is in use, nothing may be stored.
-        if inner.is_quiesced || !self.is_committed() || !self.all_have_acted(&inner) {
+        if !self.is_committed() || !self.all_have_acted(&inner) {
             return None;
         }
         let generation = inner.redundancy.view().generation;
@@ -731,30 +779,44 @@ impl Set {
             stripe,
             generation,
         };
-        let next = match inner.redundancy.state() {
-            State::Rebuilding(target) => {
-                let stripe = self.next_of_pass(&mut inner, Some(target), now);
-                stripe.map(|stripe| work(Purpose::Rebuild(target), stripe))
-            }
-            State::Healthy => {
-                if let Some(stripe) = inner.repairs.pop_front() {
-                    Some(work(Purpose::Repair, stripe))
-                } else if inner.running.is_some() {
-                    let stripe = self.next_of_pass(&mut inner, None, now);
-                    stripe.map(|stripe| work(Purpose::Resync, stripe))
-                } else {
+        let state = inner.redundancy.state();
+        let next = if matches!(state, State::Failed { .. }) {
+            None
+        } else if let Some(versions) = &self.versions
+            && versions.should_retire()
+            && self.unsettled.is_empty()
+            && versions.begin_retiring()
+        {
+            Some(work(Purpose::Retire, 0))
+        } else if !self.unsettled.is_empty() || inner.resync.is_some() {
+            let stripe = self.next_of_pass(&mut inner, None, now);
+            stripe.map(|stripe| work(Purpose::Resync, stripe))
+        } else if inner.is_quiesced
+            || self
+                .versions
+                .as_ref()
+                .is_some_and(Versions::has_many_repairs)
+        {
+            None
+        } else {
+            match state {
+                State::Rebuilding(target) => {
+                    let stripe = self.next_of_pass(&mut inner, Some(target), now);
+                    stripe.map(|stripe| work(Purpose::Rebuild(target), stripe))
+                }
+                State::Healthy => {
                     let stripe = self.next_of_scrub(&mut inner, now);
                     stripe.map(|stripe| work(Purpose::Scrub, stripe))
                 }
+                State::Degraded(_) | State::Failed { .. } => None,
             }
-            State::Degraded(_) | State::Failed { .. } => None,
         };
         inner.at_work += u64::from(next.is_some());
         self.schedule(&inner);
         next
     }
 
-    /// Stops background work on stripes before the session ends: from now on, targets store only an initiator's writes.
+    /// Stops rebuild and scrub before the session ends: from now on, targets store only what an initiator's writes need.
     pub fn quiesce(&self) {
         let mut inner = self.inner();
         inner.is_quiesced = true;
@@ -767,29 +829,36 @@ impl Set {
         self.inner().at_work == 0
     }
 
+    /// The next stripe of the rebuild of this target, or of the resync.
     fn next_of_pass(&self, inner: &mut Inner, stale: Option<Target>, now: Duration) -> Option<u64> {
-        let running = inner.running.as_mut()?;
+        let (running, stripes) = match stale {
+            Some(_) => (inner.rebuild.as_mut()?, &self.missed),
+            None => {
+                let running = inner.resync.take();
+                let running = running.unwrap_or_else(|| Running::new(&self.unsettled));
+                (inner.resync.insert(running), &self.unsettled)
+            }
+        };
         running.began.get_or_insert(now);
         if running.pause.is_some_and(|until| now < until) {
             return None;
         }
         running.pause = None;
-        let stripes = match stale {
-            Some(_) => &self.missed,
-            None => &self.unverified,
-        };
         match running.pass.next(stripes) {
             Next::Stripe(stripe) => Some(stripe),
             Next::Wait => None,
             Next::EndOfPass { failed } => {
+                running.passes += 1;
                 if failed != 0 {
-                    let what = if stale.is_some() {
-                        "rebuilt"
+                    let (what, pause) = if stale.is_some() {
+                        ("rebuilt", RETRY_PAUSE)
                     } else {
-                        "verified"
+                        ("settled", SETTLE_PAUSE)
                     };
-                    tracing::warn!("{failed} stripes could not be {what}, trying again");
-                    running.pause = Some(now + RETRY_PAUSE);
+                    if running.passes.is_power_of_two() {
+                        tracing::warn!("{failed} stripes could not be {what}, trying again");
+                    }
+                    running.pause = Some(now + pause);
                 }
                 None
             }
@@ -810,7 +879,11 @@ impl Set {
                 return;
             }
         }
-        let Some(running) = inner.running.take() else {
+        let running = match stale {
+            Some(_) => inner.rebuild.take(),
+            None => inner.resync.take(),
+        };
+        let Some(running) = running else {
             return;
         };
         let (done, _) = running.pass.progress();
@@ -818,13 +891,11 @@ impl Set {
             .began
             .map_or(Duration::ZERO, |began| now.saturating_sub(began));
         let Some(target) = stale else {
-            let Verified {
-                repaired,
-                unreadable,
-                ..
-            } = inner.counts.verified;
+            let Settled {
+                rewritten, lost, ..
+            } = inner.counts.settled;
             tracing::info!(
-                "resync completed: {done} stripes verified in {took:.1?}, {repaired} repaired, {unreadable} unreadable"
+                "resync completed: {done} stripes settled in {took:.1?}, {rewritten} rewritten, {lost} lost"
             );
             return;
         };
@@ -832,16 +903,8 @@ impl Set {
             "storage target {} is up to date: {done} stripes rebuilt in {took:.1?}",
             target.name()
         );
-        if running.is_of_all {
-            // One chunk of each stripe was recomputed from the others.
-            self.unverified.clear();
-        } else {
-            // The target has reported the other stripes as current, but so would an older copy of its disk from the same epoch.
-            inner.scrub = Some(Scrub::new(0, false));
-        }
         inner.redundancy.rebuilt();
         inner.stale = None;
-        self.begin_resync(inner);
         self.publish(inner);
     }
 
@@ -878,68 +941,56 @@ impl Set {
     pub(super) fn finish_work(&self, work: Work, outcome: Outcome, now: Duration) {
         let mut inner = self.inner();
         inner.at_work -= 1;
+        if let (Purpose::Retire, Some(versions)) = (work.purpose, &self.versions) {
+            versions.end_retiring();
+        }
         if inner.is_quiesced && inner.at_work == 0 {
             (self.wake)();
         }
         if inner.redundancy.view().generation != work.generation {
             return;
         }
-        if let (Outcome::Rewritten(target) | Outcome::Unconverted(target), false) =
-            (outcome, matches!(work.purpose, Purpose::Rebuild(_)))
-        {
-            let repaired = &mut inner.counts.repaired[target.number()];
-            *repaired += 1;
-            if *repaired >= FAILING && repaired.is_power_of_two() {
-                tracing::error!(
-                    "storage target {} may be failing: {repaired} of its chunks were corrupt, and had to be rewritten",
-                    target.name()
-                );
-            }
-        }
         match work.purpose {
             Purpose::Rebuild(_) => {
-                let is_rebuilt = !matches!(outcome, Outcome::Retry | Outcome::Undecided);
+                let is_rebuilt = matches!(
+                    outcome,
+                    Outcome::Consistent | Outcome::Rewritten(_) | Outcome::StoredAgain
+                );
                 inner.counts.rebuilt += u64::from(is_rebuilt);
-                if outcome == Outcome::Undecided {
-                    inner.counts.undecided += 1;
-                    if inner.counts.undecided.is_power_of_two() {
-                        tracing::error!(
-                            "block {} cannot be rebuilt ({} so far): it has no checksum and was perhaps being written when the service was \
-                             interrupted; write it again, or start the service with --checksum off to have such blocks rebuilt as they are",
-                            work.stripe,
-                            inner.counts.undecided
-                        );
-                    }
-                }
-                Self::finish_of_pass(&mut inner, &self.missed, work, outcome);
+                Self::finish_of_pass(&mut inner.rebuild, &self.missed, work, outcome);
             }
             Purpose::Resync => {
-                let verified = &mut inner.counts.verified;
+                let settled = &mut inner.counts.settled;
                 match outcome {
-                    Outcome::Retry | Outcome::Undecided => {}
-                    Outcome::Fits | Outcome::Converted => verified.fitting += 1,
-                    Outcome::Rewritten(_) | Outcome::Unconverted(_) | Outcome::Unverified(_) => {
-                        verified.repaired += 1;
-                    }
-                    Outcome::Unreadable => verified.unreadable += 1,
+                    Outcome::Retry => {}
+                    Outcome::Consistent => settled.consistent += 1,
+                    Outcome::Rewritten(_) | Outcome::StoredAgain => settled.rewritten += 1,
+                    Outcome::Lost => settled.lost += 1,
                 }
-                Self::finish_of_pass(&mut inner, &self.unverified, work, outcome);
+                Self::finish_of_pass(&mut inner.resync, &self.unsettled, work, outcome);
             }
-            Purpose::Repair => {}
             Purpose::Scrub => self.finish_of_scrub(&mut inner, work.stripe, outcome, now),
+            Purpose::Retire => {}
         }
         self.schedule(&inner);
     }
 
-    fn finish_of_pass(inner: &mut Inner, stripes: &StripeBitmap, work: Work, outcome: Outcome) {
-        let Some(running) = inner.running.as_mut() else {
+    fn finish_of_pass(
+        running: &mut Option<Running>,
+        stripes: &StripeBitmap,
+        work: Work,
+        outcome: Outcome,
+    ) {
+        let Some(running) = running.as_mut() else {
             return;
         };
-        running.pass.finish(
-            stripes,
-            work.stripe,
-            !matches!(outcome, Outcome::Retry | Outcome::Undecided),
-        );
+        let is_done = match outcome {
+            Outcome::Retry => false,
+            // Chunks that cannot be read now may be readable later.
+            Outcome::Lost => running.passes >= PATIENT_PASSES || work.purpose == Purpose::Resync,
+            Outcome::Consistent | Outcome::Rewritten(_) | Outcome::StoredAgain => true,
+        };
+        running.pass.finish(stripes, work.stripe, is_done);
         let (done, total) = running.pass.progress();
         let tenths = (done * 10).checked_div(total).unwrap_or(10);
         if tenths > running.reported {
@@ -961,15 +1012,13 @@ impl Set {
         scrub.in_flight.retain(|&other| other != stripe);
         let counts = &mut inner.counts.scrub;
         match outcome {
-            // The set is converted only when all blocks are.
-            Outcome::Retry | Outcome::Unconverted(_) | Outcome::Undecided => scrub.failed += 1,
+            Outcome::Retry => scrub.failed += 1,
             _ => scrub.done += 1,
         }
         counts.stripes += u64::from(outcome != Outcome::Retry);
-        counts.converted += u64::from(outcome == Outcome::Converted);
-        if outcome == Outcome::Unreadable {
-            scrub.unreadable += 1;
-            counts.unreadable += 1;
+        if outcome == Outcome::Lost {
+            scrub.lost += 1;
+            counts.lost += 1;
         }
         let tenths = (scrub.cursor * 10).checked_div(self.stripes).unwrap_or(10);
         if tenths > scrub.reported && tenths < 10 {
@@ -979,32 +1028,24 @@ impl Set {
         if scrub.cursor < self.stripes || !scrub.in_flight.is_empty() {
             return;
         }
-        let (done, failed, unreadable) = (scrub.done, scrub.failed, scrub.unreadable);
+        let (done, failed, lost) = (scrub.done, scrub.failed, scrub.lost);
         let took = scrub
             .began
             .map_or(Duration::ZERO, |began| now.saturating_sub(began));
         let was_paced = scrub.is_paced;
         tracing::info!(
-            "scrub completed: {done} stripes in {took:.1?}, {unreadable} unreadable, {failed} not read"
+            "scrub completed: {done} stripes in {took:.1?}, {lost} lost, {failed} not read"
         );
         counts.completed += 1;
         inner.scrub = None;
         inner.plan.cursor = 0;
         if failed != 0 {
-            // These stripes are retried soon, and only then is the set converted.
+            // These stripes are retried soon.
             inner.plan.next = inner.plan.next.map(|_| now + RETRY_PAUSE);
             return;
         }
         if was_paced {
             inner.plan.next = inner.plan.every.map(|every| now + every);
-        }
-        if inner.plan.converts
-            && let Some(membership) = &mut inner.membership
-            && !membership.has_checksums()
-        {
-            membership.set_checksums();
-            self.has_checksums.store(true, Ordering::Release);
-            (self.wake)();
         }
     }
 
@@ -1018,16 +1059,19 @@ impl Set {
             summary: self.summary_of(&inner),
             online: Target::ALL.map(|target| !offline.contains(target)),
             stripes: self.stripes,
-            unverified_stripes: self.unverified.len(),
-            repairs: inner.repairs.len() as u64,
-            pass: inner.running.as_ref().map(|running| {
-                let (done, total) = running.pass.progress();
-                PassProgress {
-                    is_rebuild,
-                    done,
-                    total,
-                }
-            }),
+            unsettled_stripes: self.unsettled.len(),
+            pass: inner
+                .rebuild
+                .as_ref()
+                .or(inner.resync.as_ref())
+                .map(|running| {
+                    let (done, total) = running.pass.progress();
+                    PassProgress {
+                        is_rebuild,
+                        done,
+                        total,
+                    }
+                }),
             scrub: inner.scrub.as_ref().map(|scrub| scrub.cursor),
             stalled: inner.counts.stalled,
         }
@@ -1050,7 +1094,7 @@ impl Set {
             lost: inner.counts.lost,
             missed_stripes: self.missed.len(),
             rebuilt_stripes: inner.counts.rebuilt,
-            verified_stripes: inner.counts.verified,
+            settled_stripes: inner.counts.settled,
             repaired_chunks: inner.counts.repaired,
             scrubbed: inner.counts.scrub,
         }
@@ -1062,23 +1106,11 @@ impl Set {
         let (State::Degraded(target) | State::Rebuilding(target)) = inner.redundancy.state() else {
             return;
         };
-        let next = match inner.membership {
-            Some(_) => "the next session rebuilds all of it",
-            None => "have the next service rebuild all of it, with --rebuild",
-        };
         tracing::warn!(
-            "the session has ended, and storage target {} has missed {} stripes that were not rebuilt: {next}",
+            "the session has ended, and storage target {} has missed {} stripes that were not rebuilt: the next session rebuilds all of it",
             target.name(),
             self.missed.len()
         );
-    }
-}
-
-impl Summary {
-    /// Returns `true` if anything was repaired or scrubbed.
-    #[must_use]
-    pub fn is_worth_reporting(&self) -> bool {
-        self.repaired_chunks != [0; 3] || self.scrubbed != Scrubbed::default()
     }
 }
 
@@ -1091,14 +1123,14 @@ impl fmt::Display for Summary {
         }
         writeln!(f, "| Missed stripes: {}", self.missed_stripes)?;
         writeln!(f, "| Rebuilt stripes: {}", self.rebuilt_stripes)?;
-        let Verified {
-            fitting,
-            repaired,
-            unreadable,
-        } = self.verified_stripes;
+        let Settled {
+            consistent,
+            rewritten,
+            lost,
+        } = self.settled_stripes;
         writeln!(
             f,
-            "| Verified stripes: {fitting} fitting, {repaired} repaired, {unreadable} unreadable"
+            "| Settled stripes: {consistent} consistent, {rewritten} rewritten, {lost} lost"
         )?;
         for target in Target::ALL {
             let count = self.repaired_chunks[target.number()];
@@ -1107,44 +1139,45 @@ impl fmt::Display for Summary {
         let Scrubbed {
             completed,
             stripes,
-            converted,
-            unreadable,
+            lost,
         } = self.scrubbed;
-        writeln!(
-            f,
-            "| Scrubs: {completed}, {stripes} stripes, {converted} converted, {unreadable} unreadable"
-        )
+        writeln!(f, "| Scrubs: {completed}, {stripes} stripes, {lost} lost")
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use role_common::superblock::SetId;
+    use role_common::stored_block::MatrixType;
+    use role_common::superblock::{Form, Format, SetId};
     use wire::control::RecordState;
 
     use super::super::assembly::{Instructions, assemble};
     use super::super::membership::EpochIds;
     use super::*;
 
+    const FORM: Form = Form {
+        format: Format::StoredChunks,
+        matrix: MatrixType::Vandermonde,
+        logical_block_size: 4096,
+    };
+
     /// A set whose targets have committed `epoch` and have to commit another one.
     fn set_of(epoch: Epoch) -> Set {
         let found = Target::ALL.map(|target| Found::Superblock(found(target, epoch)));
         let instructions = Instructions {
             rebuild: None,
-            stale: None,
-            writes_checksums: true,
+            form: FORM,
             new_set: SetId(99),
             ids: EpochIds::new(5),
         };
-        let assembly = assemble(found, instructions).expect("a set");
+        let assembly = assemble(found, &Default::default(), instructions).expect("a set");
         let plan = ScrubPlan {
             next: None,
             every: None,
             interval: Duration::ZERO,
             cursor: 0,
-            converts: false,
         };
-        Set::new(8, 1, assembly, plan, || ())
+        Set::new(8, 1, assembly, plan, 256, || ())
     }
 
     fn found(target: Target, epoch: Epoch) -> Superblock {
@@ -1154,7 +1187,7 @@ mod tests {
             epoch,
             next: Epoch::NONE,
             state: RecordState::Clean,
-            checksums: false,
+            form: FORM,
         }
     }
 
@@ -1163,8 +1196,10 @@ mod tests {
         let (target, epoch) = (Target::ALL[1], Epoch { number: 3, id: 30 });
         let set = set_of(epoch);
         set.detach(target, "test");
-        let admit =
-            |epoch, is_same| set.admit(target, Found::Superblock(found(target, epoch)), is_same);
+        let admit = |epoch, is_same| {
+            let found = Found::Superblock(found(target, epoch));
+            set.admit(target, found, is_same, Stamp::UNWRITTEN)
+        };
         assert_eq!(admit(epoch, true), Ok(true));
         assert_eq!(admit(epoch, false), Ok(false));
         assert_eq!(admit(Epoch { number: 2, id: 20 }, true), Ok(false));
@@ -1176,9 +1211,9 @@ mod tests {
         let set = set_of(Epoch { number: 3, id: 30 });
         set.detach(target, "test");
         // The target is not a member until it is rebuilt: its superblock has no epoch.
-        set.rejoin(target, false, true);
+        set.rejoin(target, false);
         set.detach(target, "test");
         let again = Found::Superblock(found(target, Epoch::NONE));
-        assert_eq!(set.admit(target, again, true), Ok(false));
+        assert_eq!(set.admit(target, again, true, Stamp::UNWRITTEN), Ok(false));
     }
 }

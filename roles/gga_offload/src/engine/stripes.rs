@@ -179,6 +179,20 @@ impl StripeBitmap {
         }
     }
 
+    /// Removes a stripe, if its bit represents no others.
+    #[cold]
+    pub(crate) fn remove(&self, stripe: u64) {
+        if self.shift == 0 {
+            self.remove_run(stripe);
+        }
+    }
+
+    /// Returns `true` if there are no stripes in the set.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.runs.load(Ordering::Acquire) == 0
+    }
+
     pub(crate) fn insert_all(&self) {
         let runs = self.run_count();
         for run in 0..runs {
@@ -226,14 +240,6 @@ impl StripeBitmap {
             self.runs.fetch_sub(1, Ordering::AcqRel);
         }
     }
-
-    pub(super) fn clear(&self) {
-        for word in &self.words {
-            word.store(0, Ordering::Release);
-        }
-        self.runs.store(0, Ordering::Release);
-    }
-
     /// Returns `true` if the stripe, or another stripe of its run, is in the set.
     pub(crate) fn contains(&self, stripe: u64) -> bool {
         let (word, bit) = Self::place(stripe >> self.shift);

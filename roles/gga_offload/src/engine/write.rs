@@ -1,13 +1,16 @@
 //! Writes of the initiator's blocks, and flushes, on all online targets.
 
-use super::{Action, Stage, Status, StripeEngine};
+use super::chunk::Stamp;
+use super::set::Outcome;
+use super::versions::Versions;
+use super::{Action, SettleStage, Stage, Status, StripeEngine, WriteStage};
 use crate::Targets;
 
 impl StripeEngine {
     #[inline]
     pub(super) fn begin_write(&mut self, slot: u32) {
         let it = self.slot(slot);
-        it.stage = Stage::Content;
+        it.stage = Stage::Write(WriteStage::Content);
         let block = it.block;
         self.act(Action::Fetch { slot, block });
     }
@@ -17,55 +20,57 @@ impl StripeEngine {
         if !status.is_success() {
             return self.fail(slot, status);
         }
-        let it = self.slot(slot);
-        it.stage = Stage::Encoding;
-        let stripe = it.stripe();
-        self.act(Action::Encode { slot, stripe });
-    }
-
-    #[inline]
-    pub(super) fn encoded(&mut self, slot: u32, fits: bool) {
-        if !fits {
-            return self.fail(slot, Status::IO_FAILED);
+        if self.setup.stores_chunks {
+            self.create_parity(slot, Stage::Write(WriteStage::Parity));
+        } else {
+            self.encode(slot);
         }
-        let stage = match self.slot(slot).stage {
-            Stage::Initialization => Stage::InitialParity,
-            _ => Stage::Parity,
-        };
-        self.create_parity(slot, stage, false);
     }
 
     #[inline]
-    pub(super) fn create_parity(&mut self, slot: u32, stage: Stage, were_read: bool) {
+    pub(super) fn create_parity(&mut self, slot: u32, stage: Stage) {
         self.slot(slot).stage = stage;
-        self.act(Action::CreateParity { slot, were_read });
+        self.act(Action::CreateParity { slot });
+    }
+
+    /// Takes a number for the current block, as soon as there is one, and makes its chunks.
+    #[inline]
+    pub(super) fn number_write(&mut self, slot: u32) {
+        match self.begin_number(slot) {
+            Some(stamp) => {
+                let stage = Stage::Write(WriteStage::Seal);
+                self.seal(slot, Targets::ALL, stamp, stage);
+            }
+            None => self.wait_for_number(slot, Stage::Write(WriteStage::Number)),
+        }
     }
 
     #[inline]
-    pub(super) fn parity_created(&mut self, slot: u32, status: Status) {
-        if !status.is_success() {
-            return self.fail(slot, status);
-        }
-        match self.slot(slot).stage {
-            Stage::Parity => self.store(slot),
-            Stage::Remake(target) => self.verify(slot, None, Stage::RemakeVerification(target)),
-            Stage::ResealParity => self.store_resealed(slot),
-            Stage::InitialParity => self.store_initialized(slot),
-            _ => {}
-        }
+    pub(super) fn seal(&mut self, slot: u32, targets: Targets, stamp: Stamp, stage: Stage) {
+        let it = self.slot(slot);
+        it.stage = stage;
+        let stripe = it.stripe();
+        self.act(Action::Seal {
+            slot,
+            stripe,
+            targets,
+            stamp,
+        });
     }
 
     /// Stores the chunks of the current block on all online targets.
     #[inline]
-    fn store(&mut self, slot: u32) {
+    pub(super) fn store(&mut self, slot: u32) {
         self.follow_view();
         let Some(sinks) = self.view.sinks() else {
+            self.end_number(slot);
             return self.too_few_targets(slot);
         };
         if sinks != Targets::ALL {
             self.store_degraded(slot);
         }
-        self.write_chunks(slot, sinks, Stage::Store, false);
+        let stamp = self.slot(slot).stamp;
+        self.write_chunks(slot, sinks, Stage::Write(WriteStage::Store), stamp);
     }
 
     /// Marks the stripe as missed by a target before any other target changes it.
@@ -81,6 +86,7 @@ impl StripeEngine {
     pub(super) fn stored(&mut self, slot: u32) {
         let it = &self.slots[slot as usize];
         if it.failed.is_empty() && it.asked == Targets::ALL && self.view.is_healthy() {
+            self.end_number(slot);
             return self.block_done(slot);
         }
         self.stored_on_some(slot);
@@ -92,26 +98,31 @@ impl StripeEngine {
         self.follow_view();
         let it = &self.slots[slot as usize];
         let (stripe, asked, failed) = (it.stripe(), it.asked, it.failed);
-        let status = it.error.unwrap_or(Status::IO_FAILED);
-        if !self.setup.is_degradable && !failed.is_empty() {
-            return self.fail(slot, status);
-        }
         // The chunk of a target that had missed the stripe does not count.
         let was_missed = self.setup.set.missed.contains(stripe);
         let holders = self.view.holders(asked, failed, was_missed);
         // With a second target offline, two targets may have the chunks, but a read cannot know that.
         if holders.len() < 2 || self.setup.set.view().has_failed() {
-            return self.too_few_targets(slot);
+            return self.store_interrupted(slot);
         }
         if !failed.is_empty() {
             self.degraded_counts().writes += 1;
         }
         let on_all = asked == Targets::ALL && failed.is_empty();
         if on_all || self.setup.set.is_committed() {
+            self.end_number(slot);
             return self.block_done(slot);
         }
         self.slot(slot).stage = Stage::Commit;
         self.uncommitted.push(slot);
+    }
+
+    /// Too few targets have stored the block: it is settled when enough are there again, before it is written again.
+    fn store_interrupted(&mut self, slot: u32) {
+        let stripe = self.slots[slot as usize].stripe();
+        self.setup.set.unsettle(stripe);
+        self.end_number(slot);
+        self.too_few_targets(slot);
     }
 
     /// Continues degraded writes and flushes once the epoch without the target that missed them is committed.
@@ -125,10 +136,67 @@ impl StripeEngine {
             let Some(slot) = self.uncommitted.pop() else {
                 break;
             };
-            if has_failed {
-                self.too_few_targets(slot);
-            } else {
-                self.block_done(slot);
+            let is_flush = self.slots[slot as usize].stamp.is_none();
+            match (has_failed, is_flush) {
+                (true, true) => self.too_few_targets(slot),
+                (true, false) => self.store_interrupted(slot),
+                (false, true) => self.flush_done(slot),
+                (false, false) => {
+                    self.end_number(slot);
+                    self.block_done(slot);
+                }
+            }
+        }
+    }
+
+    // Numbers of writes.
+
+    /// Takes a number for the chunks that the slot is going to store. `None` while too many writes are not retired.
+    #[inline]
+    pub(super) fn begin_number(&mut self, slot: u32) -> Option<Stamp> {
+        let set = &self.setup.set;
+        let versions = set.versions()?;
+        let is_settling = matches!(self.slots[slot as usize].stage, Stage::Settle(_));
+        // Until all interrupted writes are settled, none is retired: the numbers that there are belong to settling.
+        if !is_settling && !set.unsettled.is_empty() {
+            return None;
+        }
+        let stamp = versions.begin(&mut self.numbers, is_settling)?;
+        self.slot(slot).stamp = Some(stamp);
+        Some(stamp)
+    }
+
+    /// Records that the slot's write has completed, or that its stripe is marked as unsettled.
+    #[inline]
+    pub(super) fn end_number(&mut self, slot: u32) {
+        if let (Some(stamp), Some(versions)) = (
+            self.slots[slot as usize].stamp.take(),
+            self.setup.set.versions(),
+        ) {
+            versions.end(&mut self.numbers, stamp);
+        }
+    }
+
+    #[cold]
+    pub(super) fn wait_for_number(&mut self, slot: u32, stage: Stage) {
+        self.slot(slot).stage = stage;
+        self.numberless.push_back(slot);
+    }
+
+    /// Retries the slots that wait for a number, in order.
+    #[cold]
+    pub(super) fn retry_numberless(&mut self) {
+        for _ in 0..self.numberless.len() {
+            let Some(slot) = self.numberless.pop_front() else {
+                return;
+            };
+            match self.slots[slot as usize].stage {
+                Stage::Write(_) if self.setup.set.view().has_failed() => {
+                    self.too_few_targets(slot);
+                }
+                Stage::Write(_) => self.number_write(slot),
+                Stage::Settle(SettleStage::Number) => self.number_settled(slot),
+                _ => self.impossible("a slot without a stamp"),
             }
         }
     }
@@ -143,6 +211,12 @@ impl StripeEngine {
         let Some(sinks) = self.view.sinks() else {
             return self.too_few_targets(slot);
         };
+        let set = &self.setup.set;
+        // Determined before the unsettled stripes are examined: an interrupted write marks its stripe before it no longer counts as in flight.
+        let retirable = set.versions().map(Versions::retirable);
+        // Writes of earlier epochs are retired with the first ones of this epoch, so not before all of them are settled.
+        let is_retiring = set.unsettled.is_empty();
+        self.slot(slot).retirable = retirable.filter(|_| is_retiring).unwrap_or_default();
         let (targets, _) = self.ask(slot, sinks, Stage::Flush);
         if targets.is_empty() {
             return self.chunks_done(slot);
@@ -154,10 +228,14 @@ impl StripeEngine {
     #[cold]
     pub(super) fn flushed(&mut self, slot: u32) {
         let it = &self.slots[slot as usize];
-        let (asked, failed) = (it.asked, it.failed);
+        let (asked, failed, retirable) = (it.asked, it.failed, it.retirable);
         let status = it.error.unwrap_or(Status::IO_FAILED);
-        if !self.setup.is_degradable && !failed.is_empty() {
-            return self.fail(slot, status);
+        if !self.setup.stores_chunks {
+            return if failed.is_empty() {
+                self.answer(slot, Status::SUCCESS)
+            } else {
+                self.fail(slot, status)
+            };
         }
         let view = self.setup.set.view();
         if view.has_failed() {
@@ -167,10 +245,21 @@ impl StripeEngine {
         if !view.sources(true).minus(asked.minus(failed)).is_empty() {
             return self.begin_flush(slot);
         }
+        if let Some(versions) = self.setup.set.versions() {
+            versions.retire(retirable);
+        }
         if self.setup.set.is_committed() {
-            return self.answer(slot, Status::SUCCESS);
+            return self.flush_done(slot);
         }
         self.slot(slot).stage = Stage::Commit;
         self.uncommitted.push(slot);
+    }
+
+    fn flush_done(&mut self, slot: u32) {
+        if self.slots[slot as usize].work.is_some() {
+            self.end_work(slot, Outcome::Consistent);
+        } else {
+            self.answer(slot, Status::SUCCESS);
+        }
     }
 }

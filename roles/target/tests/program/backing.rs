@@ -8,9 +8,11 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use bytes::Bytes;
 use deployment::log::{LogEvent, events};
 use doca::ErrorCode;
-use role_common::superblock::{Epoch, SetId, Superblock};
+use role_common::stored_block::MatrixType;
+use role_common::superblock::{Epoch, Form, Format, SetId, Superblock};
 use role_target::backing::{BackingFile, Options};
 use role_target::content::{Content, Geometry};
 use seccompiler::{
@@ -21,12 +23,16 @@ use tempfile::TempDir;
 use wire::control::{FEATURE_FLUSH, FeatureQuery, Payload, RecordState};
 use wire::io_message::IoMessageType::{self, Flush, Read, Write, WriteFua};
 
-use crate::{BLOCK, Client, Exit, Target, command, cpu, listening, request, run_to_exit, start};
+use crate::{
+    BLOCK, Client, Exit, Service, Target, command, cpu, init, listening, memory, request,
+    run_to_exit, start,
+};
 
 /// Size of a backing file before the first block.
 const CONTENT: u64 = 65536;
 const BLOCKS: usize = 512;
-const LENGTH: u64 = CONTENT + (BLOCKS * BLOCK) as u64;
+/// Each block, and twice as many slots for versions, in which a page holds the record.
+const LENGTH: u64 = CONTENT + (BLOCKS * BLOCK + 2 * BLOCKS * (BLOCK + 4096)) as u64;
 
 /// Key of the statistics.
 const MEDIA_ERRORS: &str = "Media errors";
@@ -293,19 +299,23 @@ fn of_block(block: usize) -> Vec<SeccompRule> {
 }
 
 /// Makes the target persist a superblock of a set in use.
-fn put_to_use(client: &mut Client) {
+fn put_to_use(service: &mut Service) {
     let superblock = Superblock {
         set: SetId(7),
         member: 0,
         epoch: Epoch { number: 1, id: 9 },
         next: Epoch::NONE,
         state: RecordState::InUse,
-        checksums: false,
+        form: Form {
+            format: Format::StoredChunks,
+            matrix: MatrixType::Vandermonde,
+            logical_block_size: 512,
+        },
     };
     let request = Payload::IdentifyStorageRequest(superblock.request());
-    match client.service.request(request) {
+    match service.request(request) {
         Payload::IdentifiedStorageResponse(answer) => {
-            assert_eq!(Superblock::of_answer(&answer), Some(superblock));
+            assert_eq!(Superblock::of_answer(&answer), Ok(Some(superblock)));
         }
         other => panic!("expected the superblock, got {other:?}"),
     }
@@ -323,6 +333,32 @@ fn is_unclean(path: &Path) -> bool {
 }
 
 #[test]
+fn file_of_a_set_is_not_served_to_a_service_that_does_not_know_superblocks() {
+    let directory = directory();
+    let path = made(&directory);
+    let target = start(&flags(&path));
+    let mut client = Client::new(target.connect());
+    put_to_use(&mut client.service);
+    assert_eq!(client.stop(target).status.code(), Some(0));
+
+    let target = start(&flags(&path));
+    let mut service = target.connect();
+    service.request(Payload::QueryStorageRequest);
+    let (device, memory, memory_map) = memory(BLOCK * 2);
+    let export = Bytes::from(memory_map.export_rdma(&device).expect("export"));
+    let Payload::ErrorResponse(refused) =
+        service.request(Payload::InitStorageRequest(init(export.clone(), 2)))
+    else {
+        panic!("expected an error");
+    };
+    assert_eq!(ErrorCode(refused.error_code), ErrorCode::NOT_PERMITTED);
+    put_to_use(&mut service);
+    let mut client = Client::with_export(service, export, 2, (memory, memory_map));
+    assert_eq!(io(&mut client, Read, 0), ErrorCode::SUCCESS);
+    assert_eq!(client.stop(target).status.code(), Some(0));
+}
+
+#[test]
 fn unreadable_or_unwritable_blocks_fail_only_their_ios() {
     let directory = directory();
     let path = made(&directory);
@@ -332,7 +368,7 @@ fn unreadable_or_unwritable_blocks_fail_only_their_ios() {
     ];
     let target = on_broken_disk(&path, broken.into());
     let (mut client, _) = announcing(&target);
-    put_to_use(&mut client);
+    put_to_use(&mut client.service);
     for _ in 0..3 {
         assert_eq!(io(&mut client, Read, 7), ErrorCode::IO_FAILED);
         assert_eq!(io(&mut client, Write, 9), ErrorCode::IO_FAILED);
@@ -370,7 +406,7 @@ fn failed_final_sync_prevents_a_clean_shutdown() {
     let path = made(&directory);
     let target = on_broken_disk(&path, vec![(libc::SYS_fsync, Vec::new())]);
     let mut client = Client::new(target.connect());
-    put_to_use(&mut client);
+    put_to_use(&mut client.service);
     assert_eq!(io(&mut client, Write, 1), ErrorCode::SUCCESS);
     let exit = client.stop(target);
     assert_eq!(exit.status.code(), Some(1), "{exit:?}");

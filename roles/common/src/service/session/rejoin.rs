@@ -8,7 +8,7 @@ use doca::ErrorCode;
 use wire::control::{Message, MessageType, Payload, RdmaConnectionDetails, StorageDetails};
 
 use super::Connections;
-use super::storage::{Described, feature_query};
+use super::storage::{Described, KeptVersions, feature_query};
 use crate::control::ChannelEvent;
 use crate::protocol::{Failure, MessageIds, expect_response};
 use crate::service::{Reply, WorkerCommand};
@@ -81,6 +81,8 @@ pub struct Rejoin {
     identity: Option<Bytes>,
     /// Extensions of the data path that it has announced.
     features: u32,
+    /// Until the admission.
+    described: Option<Described>,
     /// From the admission, for [`Returned::has_kept`].
     has_kept: bool,
     ids: MessageIds,
@@ -118,6 +120,7 @@ impl Rejoin {
             step: Step::Connection,
             identity: None,
             features: 0,
+            described: None,
             has_kept: false,
             ids: MessageIds::default(),
             actions: VecDeque::new(),
@@ -187,10 +190,15 @@ impl Rejoin {
             }
             (ChannelEvent::Message(message), Step::Features(id)) => {
                 match expect_response(message, id, MessageType::QueryStorageResponse) {
-                    Ok(payload) => {
-                        let features = Described::of_answer(payload).map_or(0, |it| it.features);
-                        self.has_features(now, features);
+                    Ok(Payload::AnnouncedStorageResponse(answer)) => {
+                        if let Some(described) = &mut self.described {
+                            described.features = answer.features;
+                            described.versions = KeptVersions::of_answer(&answer);
+                        }
+                        self.await_admission();
                     }
+                    // A target without extensions.
+                    Ok(_) => self.await_admission(),
                     Err(failure) => self.fail(failure),
                 }
             }
@@ -213,8 +221,10 @@ impl Rejoin {
             answer @ (Payload::QueryStorageResponse(_)
             | Payload::IdentifiedStorageResponse(_)
             | Payload::AnnouncedStorageResponse(_)) => {
-                let Some(described) = Described::of_answer(answer) else {
-                    return;
+                let described = match Described::of_answer(answer) {
+                    Ok(Some(described)) => described,
+                    Ok(None) => return,
+                    Err(failure) => return self.fail(failure),
                 };
                 let (expected, storage) = (&self.place.storage, &described.storage);
                 if storage != expected {
@@ -227,12 +237,20 @@ impl Rejoin {
                     );
                     return self.fail(Failure::new(ErrorCode::BAD_STATE, message));
                 }
-                self.identity = described.identity.clone();
-                self.features = described.features;
-                self.step = Step::Admission;
-                self.actions.push_back(RejoinAction::Admit(described));
+                let wanted = self.place.features;
+                // A target with an identity is queried for its extensions separately.
+                let is_to_ask = wanted & !described.features != 0 && described.identity.is_some();
+                self.described = Some(described);
+                if is_to_ask {
+                    let id = self.send(now, feature_query(wanted));
+                    self.step = Step::Features(id);
+                } else {
+                    self.await_admission();
+                }
             }
-            Payload::InitStorageResponse => self.export(now),
+            Payload::InitStorageResponse | Payload::VerifiedInitStorageResponse(_) => {
+                self.export(now);
+            }
             Payload::CreateRdmaConnectionResponse(details) => {
                 let expected = self.connections.current();
                 if (details.context_index, details.role) != expected {
@@ -268,27 +286,29 @@ impl Rejoin {
         }
     }
 
+    fn await_admission(&mut self) {
+        if let Some(described) = self.described.take() {
+            self.identity.clone_from(&described.identity);
+            self.features = described.features;
+            self.step = Step::Admission;
+            self.actions.push_back(RejoinAction::Admit(described));
+        }
+    }
+
     fn admitted(&mut self, now: Instant, judgement: Result<bool, Failure>) {
         match (self.step, judgement) {
             (Step::Admission, Ok(has_kept)) => {
                 self.has_kept = has_kept;
-                let wanted = self.place.features;
-                if wanted & !self.features != 0 && self.identity.is_some() {
-                    // A target with an identity is queried for its extensions separately.
-                    let id = self.send(now, feature_query(wanted));
-                    self.step = Step::Features(id);
-                } else {
-                    self.has_features(now, self.features);
-                }
+                self.check_features(now);
             }
             (Step::Admission, Err(failure)) => self.fail(failure),
             _ => {}
         }
     }
 
-    /// Handles the extensions announced by the target.
-    fn has_features(&mut self, now: Instant, features: u32) {
-        let missing = self.place.features & !features;
+    /// Checks the extensions announced by the target, and begins its part of the session.
+    fn check_features(&mut self, now: Instant) {
+        let missing = self.place.features & !self.features;
         if missing != 0 {
             let message = format!(
                 "it lacks extensions of the data path that this session uses ({missing:#x}; 0x1 is flush, which targets with their blocks in \
@@ -505,7 +525,9 @@ mod tests {
                         next_epoch_id: 0,
                         member: 0,
                         state: RecordState::None,
-                        flags: 0,
+                        format: 0,
+                        matrix: 0,
+                        logical_block_size: 0,
                         identity,
                     }),
                 },
@@ -514,6 +536,10 @@ mod tests {
                         total_size: self.storage.total_size,
                         block_size: self.storage.block_size,
                         features: self.features,
+                        version_slots: 0,
+                        last_epoch: 0,
+                        last_number: 0,
+                        unretired: Bytes::new(),
                     })
                 }
                 Payload::InitStorageRequest(_) => Payload::InitStorageResponse,

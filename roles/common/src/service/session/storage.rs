@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use doca::ErrorCode;
 use wire::control::{
-    AnnouncedStorage, FeatureQuery, Message, MessageType, Payload, RdmaConnectionDetails,
-    StorageDetails,
+    AnnouncedStorage, FEATURE_VERIFIER, FeatureQuery, Message, MessageType, Payload,
+    RdmaConnectionDetails, StorageDetails,
 };
 
 use super::{Action, Connections, Doing, Job, Layout, Phase, Place, Session, Step};
@@ -23,19 +23,50 @@ pub struct Described {
     pub superblock: Option<Superblock>,
     /// Extensions of the data path announced by the target, of those it was asked for.
     pub features: u32,
+    /// Versions of its blocks, if it was asked for its extensions.
+    pub versions: KeptVersions,
+}
+
+/// Versions of blocks that a target keeps in addition to one of each block.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KeptVersions {
+    /// Maximum number of such versions.
+    pub slots: u32,
+    /// Epoch and number of the last version that was written to the target; zeros for none.
+    pub last: (u64, u64),
+    /// Blocks of which the target has a version that is not retired.
+    pub unretired: Vec<u64>,
+}
+
+impl KeptVersions {
+    pub(super) fn of_answer(answer: &AnnouncedStorage) -> Self {
+        let numbers = answer.unretired.chunks_exact(size_of::<u64>());
+        Self {
+            slots: answer.version_slots,
+            last: (answer.last_epoch, answer.last_number),
+            unretired: numbers
+                .map(|bytes| u64::from_be_bytes(bytes.try_into().expect("8 bytes")))
+                .collect(),
+        }
+    }
 }
 
 impl Described {
-    /// Extracts the description from the response to a query.
-    pub(super) fn of_answer(answer: Payload) -> Option<Self> {
-        match answer {
-            Payload::QueryStorageResponse(storage) => Some(Self {
+    /// Extracts the description from the response to a query; `None` for any other message.
+    ///
+    /// # Errors
+    ///
+    /// The superblock in it is not valid.
+    pub(super) fn of_answer(answer: Payload) -> Result<Option<Self>, Failure> {
+        let described = match answer {
+            Payload::QueryStorageResponse(storage) => Self {
                 storage,
                 identity: None,
                 superblock: None,
                 features: 0,
-            }),
-            Payload::AnnouncedStorageResponse(answer) => Some(Self {
+                versions: KeptVersions::default(),
+            },
+            Payload::AnnouncedStorageResponse(answer) => Self {
                 storage: StorageDetails {
                     total_size: answer.total_size,
                     block_size: answer.block_size,
@@ -43,18 +74,21 @@ impl Described {
                 identity: None,
                 superblock: None,
                 features: answer.features,
-            }),
-            Payload::IdentifiedStorageResponse(answer) => Some(Self {
+                versions: KeptVersions::of_answer(&answer),
+            },
+            Payload::IdentifiedStorageResponse(answer) => Self {
                 storage: StorageDetails {
                     total_size: answer.total_size,
                     block_size: answer.block_size,
                 },
-                superblock: Superblock::of_answer(&answer),
+                superblock: Superblock::of_answer(&answer)?,
                 identity: Some(answer.identity),
                 features: 0,
-            }),
-            _ => None,
-        }
+                versions: KeptVersions::default(),
+            },
+            _ => return Ok(None),
+        };
+        Ok(Some(described))
     }
 }
 
@@ -124,6 +158,11 @@ impl<L: Layout> Session<L> {
         match answered {
             MessageType::QueryStorageResponse => self.described(now, answers),
             MessageType::InitStorageResponse => {
+                let verifiers = answers.iter().map(|answer| match answer {
+                    Some(Payload::VerifiedInitStorageResponse(verifier)) => Some(verifier.into()),
+                    _ => None,
+                });
+                self.verifiers = verifiers.collect();
                 self.connections = Connections::of_workers(self.core_count);
                 self.create_worker();
             }
@@ -131,6 +170,10 @@ impl<L: Layout> Session<L> {
             MessageType::StartStorageResponse => {
                 self.wait(now, Step::Consumers);
                 self.check_consumers(now);
+            }
+            MessageType::StopStorageResponse if self.is_closing => {
+                self.phase = Phase::Shutdown;
+                self.leave_targets(now);
             }
             MessageType::StopStorageResponse => {
                 self.begin(Doing::StopWorkers, Job::StopWorkers);
@@ -181,17 +224,22 @@ impl<L: Layout> Session<L> {
 
     /// Handles the targets' descriptions.
     fn described(&mut self, now: Instant, answers: Vec<Option<Payload>>) {
-        let described = answers
-            .into_iter()
-            .map(|answer| answer.and_then(Described::of_answer));
+        let mut described = Vec::new();
+        for (name, answer) in L::TARGETS.iter().zip(answers) {
+            match answer.map_or(Ok(None), Described::of_answer) {
+                Ok(target) => described.push(target),
+                Err(failure) => return self.fail(failure.context(name)),
+            }
+        }
         if self.has_asked_features {
             for (target, answer) in self.targets.iter_mut().zip(described) {
                 if let (Some(target), Some(answer)) = (target, answer) {
                     target.features = answer.features;
+                    target.versions = answer.versions;
                 }
             }
         } else {
-            self.targets = described.collect();
+            self.targets = described;
             if self.identifies && self.wanted_features != 0 {
                 return self.ask_for_features(now);
             }
@@ -217,11 +265,15 @@ impl<L: Layout> Session<L> {
             Ok(StorageDetails {
                 total_size,
                 block_size,
-            }) if self.features != 0 => {
+            }) if self.features & self.client_features != 0 => {
                 let answer = Payload::AnnouncedStorageResponse(AnnouncedStorage {
                     total_size,
                     block_size,
-                    features: self.features,
+                    features: self.features & self.client_features,
+                    version_slots: 0,
+                    last_epoch: 0,
+                    last_number: 0,
+                    unretired: Bytes::new(),
                 });
                 self.answer(answer, Phase::Init);
             }
@@ -307,6 +359,10 @@ impl<L: Layout> Session<L> {
         }
         let (last_index, _) = self.connections.current();
         match self.connections.advance() {
+            None if self.features & FEATURE_VERIFIER != 0 => {
+                let job = Job::Verify(std::mem::take(&mut self.verifiers));
+                self.begin(Doing::Verify, job);
+            }
             None => self.answer(Payload::InitStorageResponse, Phase::Start),
             Some((index, _)) if index == last_index => self.begin_connection(now),
             Some(_) => self.create_worker(),
@@ -477,7 +533,8 @@ impl<L: Layout> Session<L> {
             name: L::TARGETS[target],
             storage: self.storage_of(target)?.clone(),
             query: self.query(),
-            features: self.features,
+            // A target without a verifier is rebuilt, as one that has lost its writes.
+            features: self.features & !FEATURE_VERIFIER,
             init: self.init.clone()?,
             core_count: self.core_count,
         })
@@ -500,6 +557,7 @@ impl<L: Layout> Session<L> {
             identity,
             superblock: None,
             features: self.features,
+            versions: KeptVersions::default(),
         });
     }
 
