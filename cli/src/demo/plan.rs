@@ -3,6 +3,7 @@
 use std::io::{BufWriter, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
+use role_common::console::counted;
 use role_common::stored_block::{Encoder, Geometry, MatrixType, STORED_ALIGNMENT};
 
 use super::{Error, LayoutChoice, Options};
@@ -52,7 +53,8 @@ impl Plan {
         let smallest_region = io_size * workers;
         if options.local_io_region_size != 0 && options.local_io_region_size < smallest_region {
             return Err(Error::Options(format!(
-                "--local-io-region-size {}: {workers} workers with I/Os of {io_size} bytes need at least {smallest_region} bytes, or 0",
+                "--local-io-region-size: expected 0 or at least {smallest_region} bytes for {} with I/Os of {io_size} bytes, got {}",
+                counted(workers, "worker"),
                 options.local_io_region_size
             )));
         }
@@ -493,9 +495,9 @@ impl Content {
         let capacity = at_least.next_multiple_of(io_size);
         if capacity > LARGEST_STORAGE {
             return Err(Error::Options(format!(
-                "{} bytes of content in I/Os of {io_size} bytes for {} workers need a storage of {capacity} bytes; \
+                "{source_len} bytes of content in I/Os of {io_size} bytes for {} need a storage of {capacity} bytes; \
                  at most {LARGEST_STORAGE} are supported: use a smaller file, smaller blocks or fewer workers",
-                source_len, options.workers
+                counted(options.workers.into(), "worker")
             )));
         }
         let path = directory.join("content.bin");
