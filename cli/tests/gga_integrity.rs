@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use deployment::log::{LogEvent, events, scrub_time};
-use deployment::process::Process;
+use deployment::process::{Process, Signal};
 use doca::ErrorCode;
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ use crate::support::gga::{
     read_blocks, read_chunks, redundancy,
 };
 use crate::support::{
-    BLOCK_SIZE, PROGRAM, Sandbox, document, expect_error, expect_failure, mentions, text,
+    BLOCK_SIZE, PROGRAM, Sandbox, document, ended, expect_error, expect_failure, mentions, text,
     wait_for_log, waiting,
 };
 
@@ -35,28 +35,14 @@ fn is_unreadable(initiator: Process) {
     assert!(!said.contains("mismatch"), "{said}");
 }
 
-/// Maximum number of sessions of [`read_until`]. Work on the stripes of a set goes on in each of them.
-const SESSIONS: usize = 200;
-
-/// Reads the first `blocks` blocks in consecutive sessions, until a service has logged this event. Returns that
-/// service's statistics of the redundancy.
-fn read_until(
-    set: &Set,
-    content: &Path,
-    blocks: usize,
-    arguments: &[&str],
-    event: LogEvent<'_>,
-) -> Value {
-    for _ in 0..SESSIONS {
-        let service = set.service(arguments);
-        document(set.read_in_order(content, blocks));
-        let has_logged = service.has_logged(event);
-        let redundancy = redundancy(service);
-        if has_logged {
-            return redundancy;
-        }
-    }
-    panic!("{event:?} was not logged in {SESSIONS} sessions");
+/// Runs a session without I/O until the service has logged this event. Returns the service's statistics of the redundancy.
+fn idle_until(set: &Set, arguments: &[&str], event: LogEvent<'_>) -> Value {
+    let service = set.service(arguments);
+    let client = set.idle_client();
+    wait_for_log(&service, event, 1);
+    client.signal(Signal::TERM);
+    ended(client, 0);
+    redundancy(service)
 }
 
 /// Reads all blocks in a session and compares. Returns the service's statistics of the redundancy.
@@ -109,12 +95,13 @@ fn block_without_two_valid_chunks_is_an_error() {
         std::fs::remove_file(set.path(2)).expect("it was there");
     });
     let up_to_date = LogEvent::TargetUpToDate("data_p");
-    read_until(&set, &content, SOUND, &NO_SCRUB, up_to_date);
+    let redundancy = idle_until(&set, &NO_SCRUB, up_to_date);
+    assert_eq!(redundancy["state"], "healthy");
+    assert_eq!(redundancy["rebuilt_stripes"], SOUND);
     let service = set.service(&NO_SCRUB);
     is_unreadable(set.read_in_order(&content, BLOCKS));
     drop(service);
-    let completed = LogEvent::ScrubCompleted;
-    let redundancy = read_until(&set, &content, SOUND, &ONE_SCRUB, completed);
+    let redundancy = idle_until(&set, &ONE_SCRUB, LogEvent::ScrubCompleted);
     assert_eq!(redundancy["scrubbed"]["lost"], BLOCKS - SOUND);
     assert_eq!(redundancy["repaired_chunks"], json!([0, 0, 0]));
     let service = set.service(&ONE_SCRUB);
@@ -211,15 +198,16 @@ fn wrong_chunks_of_several_targets_are_an_error() {
     let before = stored(&mut set);
     set.write(&new);
     let expected = stored(&mut set);
-    // Of another block; or, of two targets, of an earlier write, which is newer on the third.
-    for (numbers, block, chunks) in [
-        (&[0, 1][..], 5, &expected),
-        (&[0, 2], 5, &expected),
-        (&[1, 2], 5, &expected),
-        (&[0, 1, 2], 5, &expected),
-        (&[0, 1], LAST, &before),
-        (&[0, 2], LAST, &before),
-        (&[1, 2], LAST, &before),
+    let (any, usual, none) = (&["0", "1"][..], &["0"][..], &[][..]);
+    // Of another block; or of an earlier write, which the third shows. Reads that use just the other two have nothing to tell it by.
+    for (numbers, block, chunks, intervals) in [
+        (&[0, 1][..], 5, &expected, any),
+        (&[0, 2], 5, &expected, any),
+        (&[1, 2], 5, &expected, any),
+        (&[0, 1, 2], 5, &expected, any),
+        (&[0, 2], LAST, &before, usual),
+        (&[1, 2], LAST, &before, usual),
+        (&[0, 1], LAST, &before, none),
     ] {
         let put = |set: &Set, chunks: &[Vec<u8>; 3], block: usize| {
             for &number in numbers {
@@ -227,13 +215,13 @@ fn wrong_chunks_of_several_targets_are_an_error() {
             }
         };
         between_restarts(&mut set, |set| put(set, chunks, block));
-        for every in ["0", "1"] {
-            let flags = [&NO_SCRUB[..], &["--trigger-recovery-read-every-n", every]].concat();
-            let service = set.service(&flags);
+        for every in intervals {
+            let flags = ["--trigger-recovery-read-every-n", every];
+            let service = set.service(&[NO_SCRUB, flags].concat());
             is_unreadable(set.read_in_order(&new, BLOCKS));
             drop(service);
         }
-        let redundancy = read_until(&set, &new, LAST, &ONE_SCRUB, LogEvent::ScrubCompleted);
+        let redundancy = idle_until(&set, &ONE_SCRUB, LogEvent::ScrubCompleted);
         assert_eq!(redundancy["scrubbed"]["lost"], 1, "{numbers:?}");
         assert_eq!(redundancy["repaired_chunks"], json!([0, 0, 0]));
         between_restarts(&mut set, |set| put(set, &expected, LAST));

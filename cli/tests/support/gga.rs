@@ -261,6 +261,14 @@ impl Set {
         )
     }
 
+    /// A client that has a session without I/O until it is terminated.
+    pub fn idle_client(&self) -> Process {
+        let socket = self.sandbox.path("socket");
+        let arguments = ["nbd", "-d", "3b:00.0", "--cpu", "0", "--socket"];
+        self.sandbox
+            .spawn("nbd", &[&arguments[..], &[text(&socket)]].concat())
+    }
+
     /// Writes these contents in a session of their own.
     pub fn write(&self, content: &Path) -> Value {
         let service = self.service(&[]);
