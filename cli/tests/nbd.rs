@@ -14,6 +14,7 @@ use crate::nbd_client::{
 use crate::support::{
     Resources, Sandbox, TIMEOUT, default_deadline, ended, expect_failure, mentions, text,
 };
+use crate::support::gga::{OF_SETS, TARGETS};
 use deployment::process::{Process, Signal};
 
 pub const FOREVER: [&str; 2] = ["--sessions", "forever"];
@@ -147,11 +148,10 @@ fn zero_copy_keeps_writes() {
 #[test]
 fn gga_offload_keeps_writes() {
     let sandbox = Sandbox::new();
-    // Chunk size for blocks that hold incompressible data.
-    let targets = crate::support::gga::TARGETS.map(|name| target(&sandbox, name, "2112"));
+    // Size of the chunks of blocks of 4096 bytes.
+    let targets = TARGETS.map(|name| target(&sandbox, name, "2112"));
     let ports = targets.each_ref().map(|(_, port)| *port);
-    let logical = ["--cpu", "0", "--logical-block-size", "4096"];
-    let service = sandbox.gga_service(ports, 1, &[&FOREVER[..], &logical[2..]].concat());
+    let service = sandbox.gga_service(ports, 1, &[&FOREVER[..], &OF_SETS].concat());
     writes_are_kept(&sandbox);
     stop(service);
     targets.into_iter().for_each(|(target, _)| stop(target));
@@ -209,10 +209,9 @@ fn write_until_disconnected(
 #[test]
 fn killed_front_end_loses_no_block_while_a_target_is_offline() {
     let sandbox = Sandbox::new();
-    let targets = crate::support::gga::TARGETS.map(|name| target(&sandbox, name, "2112"));
+    let targets = TARGETS.map(|name| target(&sandbox, name, "2112"));
     let ports = targets.each_ref().map(|(_, port)| *port);
-    let logical = ["--logical-block-size", "4096", "--degraded", "on"];
-    let service = sandbox.gga_service(ports, 1, &[&FOREVER[..], &logical].concat());
+    let service = sandbox.gga_service(ports, 1, &[&FOREVER[..], &OF_SETS].concat());
     let [data_1, (data_2, _), (mut data_p, _)] = targets;
     let mut versions = [Versions::default(); BLOCKS];
     let (mut server, mut socket) = serve(&sandbox, &[]);

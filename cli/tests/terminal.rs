@@ -355,7 +355,7 @@ fn sessions_of_roles_fit() {
     let service = waiting(start(
         "service",
         &format!(
-            "gga-offload -d 03:00.0 -r 3b:00.0 --cpu 0 --logical-block-size 4096 --degraded on --metrics 0 --control-timeout 60{flags}"
+            "gga-offload -d 03:00.0 -r 3b:00.0 --cpu 0 --logical-block-size 4096 --metrics 0 --control-timeout 60{flags}"
         ),
     ));
     let endpoint = said_endpoint(&service);
