@@ -613,6 +613,8 @@ pub enum Fault {
     SwallowIo {
         nth: u64,
     },
+    /// Reads of this block fail with `DOCA_ERROR_IO_FAILED` until it is written.
+    UnreadableBlock(u64),
     /// Flushes are answered with this `doca_error_t`.
     FailFlush {
         /// The result, not 0.
@@ -623,7 +625,7 @@ pub enum Fault {
 /// The text is not the name of a fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "expected none, ignore-writes, swap-blocks:A:B, replay-previous-pass, fail-io:N:RESULT, fail-flush:RESULT, scribble-after-read, answer-twice, answer-late, echo, truncate, nonsense:N, reverse:N or swallow-io:N, \
+    "expected none, ignore-writes, swap-blocks:A:B, replay-previous-pass, fail-io:N:RESULT, unreadable-block:B, fail-flush:RESULT, scribble-after-read, answer-twice, answer-late, echo, truncate, nonsense:N, reverse:N or swallow-io:N, \
      got {0:?}"
 )]
 pub struct UnknownFault(String);
@@ -647,6 +649,7 @@ impl FromStr for Fault {
                 nth: number(nth)?,
                 result: result(code)?,
             }),
+            ["unreadable-block", block] => Ok(Self::UnreadableBlock(number(block)?)),
             ["fail-flush", code] => Ok(Self::FailFlush {
                 result: result(code)?,
             }),
@@ -799,6 +802,15 @@ impl Faults {
             Fault::ReplayPreviousPass if is_write && !self.written.insert(block) => {
                 Verdict::Answer(0)
             }
+            Fault::UnreadableBlock(unreadable) if block == unreadable => {
+                if is_write {
+                    self.written.insert(block);
+                }
+                match self.written.contains(&block) {
+                    true => Verdict::Do(storage_offset),
+                    false => Verdict::Answer(worker::IO_FAILED),
+                }
+            }
             Fault::FailIo { nth: n, result } if n == nth => Verdict::Answer(result),
             Fault::Nonsense { nth: n } if n == nth => Verdict::Nonsense,
             Fault::SwallowIo { nth: n } if n == nth => Verdict::Swallow,
@@ -815,6 +827,7 @@ mod tests {
     fn faults_have_names() {
         assert_eq!("swap-blocks:3:17".parse(), Ok(Fault::SwapBlocks(3, 17)));
         assert_eq!("scribble-after-read".parse(), Ok(Fault::ScribbleAfterRead));
+        assert_eq!("unreadable-block:9".parse(), Ok(Fault::UnreadableBlock(9)));
         assert_eq!("echo".parse(), Ok(Fault::Echo));
         assert_eq!("truncate".parse(), Ok(Fault::Truncate));
         assert_eq!(
@@ -870,6 +883,13 @@ mod tests {
                 &[(true, 0), (true, 512), (true, 0)]
             ),
             [Do(0), Do(512), Answer(0)]
+        );
+        assert_eq!(
+            judge(
+                Fault::UnreadableBlock(1),
+                &[(false, 512), (false, 0), (true, 512), (false, 512)]
+            ),
+            [Answer(17), Do(0), Do(512), Do(512)]
         );
         assert_eq!(
             judge(

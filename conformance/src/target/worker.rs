@@ -17,7 +17,7 @@ use crate::role::REMOTE;
 /// `DOCA_ERROR_INVALID_VALUE`, the result of an I/O outside of the memories.
 const INVALID_VALUE: u32 = 6;
 /// `DOCA_ERROR_IO_FAILED`, the result of an I/O whose transfer failed.
-const IO_FAILED: u32 = 17;
+pub(super) const IO_FAILED: u32 = 17;
 
 /// The two memories between which a target transfers data.
 #[derive(Debug)]
