@@ -133,10 +133,7 @@ impl<'a> LogEvent<'a> {
         if let Some(name) = target("detached storage target ", ", going on without it") {
             return Some(Self::TargetDetached(name));
         }
-        if let Some(name) = target(
-            "detached storage target ",
-            ", with which too few are left: writes fail",
-        ) {
+        if let Some(name) = target("detached storage target ", ", with which too few are left") {
             return Some(Self::SetFailed(name));
         }
         if let Some(target) = target("storage target ", " is online: rebuilding ") {
@@ -167,8 +164,8 @@ impl<'a> LogEvent<'a> {
             return Some(Self::TargetFailing(name));
         }
         if let Some(stripes) = number(
-            "the set was not shut down cleanly: verifying ",
-            " stripes (resync)",
+            "the set was not shut down cleanly: settling ",
+            " blocks that were written last",
         ) {
             return Some(Self::ResyncStarted { stripes });
         }

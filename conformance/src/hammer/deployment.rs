@@ -466,8 +466,9 @@ mod redundancy_tests {
         let lost = "WARN detached storage target data_2, going on without it: reset\n";
         let back = "INFO storage target data_2 is online: rebuilding 3 stripes, those that it has missed\n";
         let whole = "INFO storage target data_2 is up to date: 3 stripes rebuilt in 1ms\n";
-        let doubt = "INFO the set was not shut down cleanly: verifying 64 stripes (resync)\n";
-        let fit = "INFO resync completed: 64 stripes verified\n";
+        let doubt =
+            "INFO the set was not shut down cleanly: settling 64 blocks that were written last\n";
+        let fit = "INFO resync completed: 64 stripes settled\n";
         let missing = "WARN storage target data_2 is missing: starting without it\n";
         let current = "INFO all storage targets are up to date\n";
         let next = "waiting for the initiator on Comch \"name\"\n";
