@@ -9,7 +9,7 @@ use wire::control::{
     AnnouncedStorage, FeatureQuery, FrameDecoder, IdentifiedStorage, IdentityQuery, Message,
     Payload, RdmaConnectionDetails,
 };
-use wire::io_message::{IoMessage, IoMessageType, Repr};
+use wire::io_message::{IoMessage, Repr};
 use wire::layout::{ByteOrder, Kind, Message as MessageLayout, TABLE};
 use wire::release::{CorrelationId as _, IoLayout, Release3_0, Release3_1};
 use wire::{backing, io_message_3_0, io_message_3_1, sbc, stored_block};
@@ -335,7 +335,6 @@ fn decode(message: &str, bytes: &[u8]) -> Result<Decoded, String> {
         "sbc_header" => sbc_header(bytes),
         "backing_header" => backing_header(bytes),
         "backing_superblock" => backing_superblock(bytes),
-        "backing_set_record" => backing_set_record(bytes),
         "stored_block" => whole_stored_block(bytes),
         _ => control(message, bytes),
     }
@@ -396,7 +395,9 @@ fn payload(payload: &Payload) -> Vec<(&'static str, String)> {
             ("next_epoch_id", query.next_epoch_id.to_string()),
             ("member", query.member.to_string()),
             ("state", query.state.name().to_owned()),
-            ("flags", query.flags.to_string()),
+            ("format", query.format.to_string()),
+            ("matrix", query.matrix.to_string()),
+            ("logical_block_size", query.logical_block_size.to_string()),
         ],
         Payload::IdentifiedStorageResponse(storage) => vec![
             ("total_size", storage.total_size.to_string()),
@@ -410,7 +411,9 @@ fn payload(payload: &Payload) -> Vec<(&'static str, String)> {
             ("next_epoch_id", storage.next_epoch_id.to_string()),
             ("member", storage.member.to_string()),
             ("state", storage.state.name().to_owned()),
-            ("flags", storage.flags.to_string()),
+            ("format", storage.format.to_string()),
+            ("matrix", storage.matrix.to_string()),
+            ("logical_block_size", storage.logical_block_size.to_string()),
             ("identity", storage.identity.len().to_string()),
         ],
         Payload::AnnounceStorageRequest(query) => vec![
@@ -422,6 +425,10 @@ fn payload(payload: &Payload) -> Vec<(&'static str, String)> {
             ("block_size", storage.block_size.to_string()),
             ("mark", AnnouncedStorage::MARK.to_string()),
             ("features", storage.features.to_string()),
+            ("version_slots", storage.version_slots.to_string()),
+            ("last_epoch", storage.last_epoch.to_string()),
+            ("last_number", storage.last_number.to_string()),
+            ("unretired", storage.unretired.len().to_string()),
         ],
         Payload::InitStorageRequest(init) => vec![
             ("transaction_count", init.transaction_count.to_string()),
@@ -450,16 +457,9 @@ fn payload(payload: &Payload) -> Vec<(&'static str, String)> {
 fn io_message(bytes: &[u8]) -> Result<Decoded, String> {
     let view = IoMessage::new_checked(bytes).map_err(|error| error.to_string())?;
     let repr = Repr::parse(&view).map_err(|error| error.to_string())?;
-    let message_type = match repr.message_type {
-        IoMessageType::Result => "result",
-        IoMessageType::Read => "read",
-        IoMessageType::Write => "write",
-        IoMessageType::Flush => "flush",
-        IoMessageType::WriteFua => "write_fua",
-    };
     Ok(Decoded {
         values: vec![
-            ("message_type", message_type.to_owned()),
+            ("message_type", repr.message_type.name().to_owned()),
             ("user_data", repr.user_data.to_string()),
             ("result", repr.result.to_string()),
             ("size", repr.size.to_string()),
@@ -562,31 +562,17 @@ fn backing_superblock(bytes: &[u8]) -> Result<Decoded, String> {
             ("next_epoch_id", superblock.next_epoch_id.to_string()),
             ("member", superblock.member.to_string()),
             ("state", superblock.state.to_string()),
-            ("flags", superblock.flags.to_string()),
+            ("format", superblock.format.to_string()),
+            ("matrix", superblock.matrix.to_string()),
+            (
+                "logical_block_size",
+                superblock.logical_block_size.to_string(),
+            ),
             ("boot_high", superblock.boot_high.to_string()),
             ("boot_low", superblock.boot_low.to_string()),
             ("checksum", superblock.checksum.to_string()),
         ],
         encoded: superblock.emit().to_vec(),
-    })
-}
-
-fn backing_set_record(bytes: &[u8]) -> Result<Decoded, String> {
-    let record = backing::SetRecord::parse(bytes).map_err(|error| error.to_string())?;
-    check_checksum(&bytes[..backing::SetRecord::SIZE], record.checksum)?;
-    Ok(Decoded {
-        values: vec![
-            ("magic", format!("{:#x}", backing::SetRecord::MAGIC)),
-            ("set_high", record.set_high.to_string()),
-            ("set_low", record.set_low.to_string()),
-            ("epoch", record.epoch.to_string()),
-            ("member", record.member.to_string()),
-            ("state", record.state.to_string()),
-            ("boot_high", record.boot_high.to_string()),
-            ("boot_low", record.boot_low.to_string()),
-            ("checksum", record.checksum.to_string()),
-        ],
-        encoded: record.emit().to_vec(),
     })
 }
 
@@ -623,10 +609,10 @@ fn whole_stored_block(bytes: &[u8]) -> Result<Decoded, String> {
         stored_block::DataBlock::parse(&data[..stored_block::DataBlock::SIZE]).map_err(message)?;
     let trailer = stored_block::Trailer::parse(&bytes[end..]).map_err(message)?;
     let checksum = crc32c::crc32c(&bytes[..end]);
-    if trailer.checksum != 0 && trailer.checksum != checksum.max(1) {
+    if trailer.unused != 0 && trailer.unused != checksum.max(1) {
         return Err(format!(
             "its checksum is {}, the CRC-32C of its bytes {checksum}",
-            trailer.checksum
+            trailer.unused
         ));
     }
     let content = stored_block::DataBlock::SIZE..header.compressed_size as usize;
@@ -648,7 +634,7 @@ fn whole_stored_block(bytes: &[u8]) -> Result<Decoded, String> {
             ("compressed_size", header.compressed_size.to_string()),
             ("size_and_raw", data_block.size_and_raw.to_string()),
             ("lz4 data", to_hex(lz4)),
-            ("checksum", trailer.checksum.to_string()),
+            ("checksum", trailer.unused.to_string()),
         ],
         encoded,
     })

@@ -282,6 +282,10 @@ impl Session {
                     total_size: details.total_size,
                     block_size: details.block_size,
                     features: query.features & self.features,
+                    version_slots: 0,
+                    last_epoch: 0,
+                    last_number: 0,
+                    unretired: Bytes::new(),
                 })
             }
             // Like the reference, it ignores the fields after the shorter request.
@@ -384,7 +388,9 @@ impl Records {
                 next_epoch_id: 0,
                 member: 0,
                 state: RecordState::None,
-                flags: 0,
+                format: 0,
+                matrix: 0,
+                logical_block_size: 0,
             },
             left: most,
         }
@@ -416,7 +422,9 @@ impl Records {
             next_epoch_id,
             member,
             state,
-            flags,
+            format,
+            matrix,
+            logical_block_size,
         } = self.kept;
         Payload::IdentifiedStorageResponse(IdentifiedStorage {
             total_size: storage.total_size,
@@ -429,7 +437,9 @@ impl Records {
             next_epoch_id,
             member,
             state,
-            flags,
+            format,
+            matrix,
+            logical_block_size,
             identity: self.identity.clone(),
         })
     }

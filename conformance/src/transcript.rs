@@ -290,7 +290,9 @@ pub fn fields(payload: &Payload) -> Vec<Field> {
                 name: "state",
                 value: Value::Name(query.state.name()),
             },
-            number("flags", query.flags.into()),
+            number("format", query.format.into()),
+            number("matrix", query.matrix.into()),
+            number("logical_block_size", query.logical_block_size.into()),
         ]
     };
     let connection = |details: &RdmaConnectionDetails| {
@@ -330,7 +332,9 @@ pub fn fields(payload: &Payload) -> Vec<Field> {
                 next_epoch_id: storage.next_epoch_id,
                 member: storage.member,
                 state: storage.state,
-                flags: storage.flags,
+                format: storage.format,
+                matrix: storage.matrix,
+                logical_block_size: storage.logical_block_size,
             }),
             vec![blob("identity", &storage.identity)],
         ]
@@ -340,6 +344,10 @@ pub fn fields(payload: &Payload) -> Vec<Field> {
             number("total_size", storage.total_size),
             number("block_size", storage.block_size.into()),
             number("features", storage.features.into()),
+            number("version_slots", storage.version_slots.into()),
+            number("last_epoch", storage.last_epoch),
+            number("last_number", storage.last_number),
+            blob("unretired", &storage.unretired),
         ],
         Payload::InitStorageRequest(init) => vec![
             number("transaction_count", init.transaction_count.into()),

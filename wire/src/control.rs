@@ -18,6 +18,10 @@ include!(concat!(env!("OUT_DIR"), "/control.rs"));
 /// Bit of [`FeatureQuery::features`] and [`AnnouncedStorage::features`] for flush and write_fua messages.
 pub const FEATURE_FLUSH: u32 = 1;
 
+/// Bit of [`FeatureQuery::features`] and [`AnnouncedStorage::features`] for write_version, write_version_fua and
+/// read_before messages.
+pub const FEATURE_VERSIONS: u32 = 2;
+
 impl Payload {
     /// The init_storage_request of a release. Only 3.0 has a batch size.
     #[must_use]

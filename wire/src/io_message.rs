@@ -3,9 +3,33 @@
 //! [`IoMessage`] is a view over the bytes for the data path, [`Repr`] the message as values. Reserved bytes are ignored
 //! when read, since C++ peers leave them uninitialised, and written as zeros by [`Repr::emit`].
 //!
+//! A [`Version`] is in bytes that are reserved in other messages: [`Version::write`] follows `emit`.
+//!
 //! Offsets and sizes are not checked here: the peer controls them, and their user must check them against the memory.
 
 include!(concat!(env!("OUT_DIR"), "/io_message.rs"));
+
+/// Offset of the [`Version`] in write_version, write_version_fua and read_before messages, and in flush messages where versions
+/// were announced. The version ends with the message.
+pub const VERSION_OFFSET: usize = 40;
+
+const _: () = assert!(VERSION_OFFSET + Version::SIZE == SIZE);
+
+impl Version {
+    /// Reads the version of a message of any type; zeros if the sender has written none.
+    #[inline]
+    #[must_use]
+    pub fn of(message: &[u8; SIZE]) -> Self {
+        let version = Self::parse(&message[VERSION_OFFSET..]);
+        version.expect("24 bytes, and fields that may have any value")
+    }
+
+    /// Writes the version into a message.
+    #[inline]
+    pub fn write(&self, message: &mut [u8; SIZE]) {
+        message[VERSION_OFFSET..].copy_from_slice(&self.emit());
+    }
+}
 
 impl Repr {
     /// The bytes of the message.

@@ -5,7 +5,7 @@
 //!   those of earlier releases
 //! * [`release`]: the releases of the protocol, and their I/O messages behind one interface
 //! * [`sbc`]: the header of `.sbc` content files
-//! * [`stored_block`]: the format in which the gga_offload service stores a block
+//! * [`stored_block`]: the forms in which the gga_offload service stores a block
 //! * [`backing`]: the header and superblock of the backing files of targets
 //! * [`layout`]: the table of offsets of all formats
 //! * [`recording`]: prost's types of the same messages, for recordings
@@ -56,8 +56,8 @@ pub mod io_message_3_1 {
 }
 
 pub mod stored_block {
-    //! The format in which the gga_offload service stores a block: a [`Header`], LZ4 data blocks with a [`DataBlock`]
-    //! each, zeros, and the [`Trailer`].
+    //! The forms in which the gga_offload service stores a block: the reference's, a [`Header`], LZ4 data blocks with a
+    //! [`DataBlock`] each, zeros, and the [`Trailer`]; and stored chunks, each with a [`ChunkRecord`].
 
     include!(concat!(env!("OUT_DIR"), "/stored_block.rs"));
 }
@@ -79,7 +79,7 @@ pub mod sbc {
 
 pub mod backing {
     //! Backing files of targets: a [`Header`], two slots for a [`Superblock`] at [`RECORD_OFFSETS`], and the blocks from
-    //! [`CONTENT_OFFSET`] on. [`SetRecord`] is the first layout of the superblock.
+    //! [`CONTENT_OFFSET`] on.
 
     include!(concat!(env!("OUT_DIR"), "/backing.rs"));
 
@@ -95,7 +95,7 @@ pub mod backing {
         Header::RECORD_OFFSET as u64 + 4096,
     ];
 
-    /// Length of a superblock in bytes; the first layout is not longer.
+    /// Length of a superblock in bytes.
     pub const RECORD_SIZE: usize = Superblock::SIZE;
 }
 

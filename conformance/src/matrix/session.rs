@@ -632,7 +632,9 @@ mod tests {
                 next_epoch_id: 0,
                 member: 0,
                 state: RecordState::Clean,
-                flags: 0,
+                format: 0,
+                matrix: 0,
+                logical_block_size: 0,
                 identity: Bytes::from_static(b"the one"),
             }),
         };

@@ -362,6 +362,9 @@ pub enum AnyPayload {
         total_size: u64,
         block_size: u32,
         features: u32,
+        version_slots: u32,
+        last: (u64, u64),
+        unretired: Blob,
     },
     InitStorageRequest {
         transaction_count: u32,
@@ -386,7 +389,9 @@ pub struct Superblock {
     next: (u64, u64),
     member: u32,
     state: u8,
-    checksums: bool,
+    format: u32,
+    matrix: u32,
+    logical_block_size: u32,
 }
 
 impl Superblock {
@@ -535,7 +540,9 @@ impl From<&AnyMessage> for Message {
                     next_epoch_id: superblock.next.1,
                     member: superblock.member,
                     state: superblock.state(),
-                    flags: superblock.checksums.into(),
+                    format: superblock.format % 3,
+                    matrix: superblock.matrix % 3,
+                    logical_block_size: superblock.logical_block_size,
                 })
             }
             AnyPayload::IdentifiedStorageResponse {
@@ -554,20 +561,29 @@ impl From<&AnyMessage> for Message {
                 next_epoch_id: superblock.next.1,
                 member: superblock.member,
                 state: superblock.state(),
-                flags: superblock.checksums.into(),
+                format: superblock.format % 3,
+                matrix: superblock.matrix % 3,
+                logical_block_size: superblock.logical_block_size,
                 identity: identity.to_vec().into(),
             }),
             &AnyPayload::AnnounceStorageRequest { features } => {
                 Payload::AnnounceStorageRequest(FeatureQuery { features })
             }
-            &AnyPayload::AnnouncedStorageResponse {
+            AnyPayload::AnnouncedStorageResponse {
                 total_size,
                 block_size,
                 features,
+                version_slots,
+                last: (last_epoch, last_number),
+                unretired,
             } => Payload::AnnouncedStorageResponse(AnnouncedStorage {
-                total_size,
-                block_size,
-                features,
+                total_size: *total_size,
+                block_size: *block_size,
+                features: *features,
+                version_slots: *version_slots,
+                last_epoch: *last_epoch,
+                last_number: *last_number,
+                unretired: unretired.bytes().into(),
             }),
             AnyPayload::InitStorageRequest {
                 transaction_count,

@@ -123,7 +123,7 @@ impl Verdict {
     #[must_use]
     #[inline]
     pub fn of(trailer: Trailer, bytes_before: &[u8], place: Place) -> Self {
-        let stored = trailer.checksum;
+        let stored = trailer.unused;
         if stored == 0 {
             return Self::Absent;
         }
@@ -371,7 +371,7 @@ fn trailer(kind: Checksum, bytes_before: &[u8], place: Place) -> Trailer {
         Checksum::Crc32c => bound_checksum_of(bytes_before, place),
         Checksum::Off => 0,
     };
-    Trailer { checksum }
+    Trailer { unused: checksum }
 }
 
 /// Working memory in bytes for compressing `content` bytes: all pieces before the last stored raw, and for the last
@@ -927,7 +927,7 @@ mod tests {
             };
             stored[..8].copy_from_slice(&header.emit());
             let checksum = bound_checksum_of(&stored[..4220], PLACE);
-            stored[4220..].copy_from_slice(&Trailer { checksum }.emit());
+            stored[4220..].copy_from_slice(&Trailer { unused: checksum }.emit());
             inspect(&stored, geometry, PLACE).map(|(header, _)| header.compressed_size)
         };
         assert_eq!(with(4096, 4), Ok(4));
@@ -1050,7 +1050,7 @@ mod tests {
     fn block_of_an_earlier_form_is_unbound() {
         let mut plain = block_at(PLACE);
         let checksum = checksum_of(&plain[..124]);
-        plain[124..].copy_from_slice(&Trailer { checksum }.emit());
+        plain[124..].copy_from_slice(&Trailer { unused: checksum }.emit());
         let without_set = block_at(at(SetId::NONE, PLACE.stripe));
         assert_eq!(verdict(&plain, PLACE), Verdict::Unbound);
         assert_eq!(verdict(&without_set, PLACE), Verdict::Unbound);
@@ -1090,7 +1090,7 @@ mod tests {
         }
         stored[120..124].copy_from_slice(&(register ^ !crc).to_le_bytes());
         assert_eq!(crc32c::crc32c(&stored[..124]), PLACE.mask());
-        stored[124..].copy_from_slice(&Trailer { checksum: 1 }.emit());
+        stored[124..].copy_from_slice(&Trailer { unused: 1 }.emit());
         assert_eq!(verdict(&stored, PLACE), Verdict::Bound);
         stored[124..].fill(0);
         assert_eq!(verdict(&stored, PLACE), Verdict::Absent);

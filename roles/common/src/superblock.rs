@@ -1,13 +1,15 @@
 //! Superblock of a target: metadata beside its blocks that records its set of targets, its number in the set, the
-//! set's epochs known to it, and the state of the last session. A service assembles a set from its members'
+//! set's epochs known to it, the form of its blocks, and the state of the last session. A service assembles a set from its members'
 //! superblocks alone.
 
 use std::fmt;
 
 use doca::ErrorCode;
+use serde::Serialize;
 use wire::control::{IdentifiedStorage, IdentityQuery, RecordState};
 
 use crate::protocol::Failure;
+use crate::stored_block::MatrixType;
 
 /// Identifier of a set of targets: random, generated when the set is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +41,7 @@ impl fmt::Display for SetId {
 pub struct Epoch {
     /// Sequence number: increases with every epoch of the set.
     pub number: u64,
-    /// Random identifier. 0 for an epoch recorded by a superblock of the first layout.
+    /// Random identifier.
     pub id: u64,
 }
 
@@ -74,6 +76,99 @@ pub fn random() -> Result<[u8; 16], Failure> {
     Ok(bytes)
 }
 
+/// Form in which a set stores its blocks: determined when the set is created.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Form {
+    pub format: Format,
+    /// Matrix from which parity chunks are computed.
+    pub matrix: MatrixType,
+    /// Size of the set's blocks in bytes, as its clients see them. Not 0.
+    pub logical_block_size: u32,
+}
+
+/// Format of the bytes on the targets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Format {
+    /// The reference's stored blocks
+    StoredBlocks = 1,
+    /// Chunks that identify themselves and the write that they are of
+    StoredChunks = 2,
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::StoredBlocks => "stored blocks",
+            Self::StoredChunks => "stored chunks",
+        })
+    }
+}
+
+/// A superblock without a valid form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum FormError {
+    #[error("format: expected 1 (stored blocks) or 2 (stored chunks), got {0}")]
+    UnknownFormat(u32),
+    #[error("matrix: expected 1 (Vandermonde) or 2 (Cauchy), got {0}")]
+    UnknownMatrix(u32),
+    #[error("logical block size: expected at least 1 byte, got 0")]
+    NoLogicalBlockSize,
+}
+
+impl From<FormError> for Failure {
+    fn from(error: FormError) -> Self {
+        Self::invalid(format!("superblock: {error}"))
+    }
+}
+
+impl Form {
+    /// Returns the form with these numbers of a format and a matrix, as on the wire and in backing files.
+    ///
+    /// # Errors
+    ///
+    /// A number is unknown, or the size is 0.
+    pub fn of_numbers(
+        format: u32,
+        matrix: u32,
+        logical_block_size: u32,
+    ) -> Result<Self, FormError> {
+        let format = match format {
+            1 => Format::StoredBlocks,
+            2 => Format::StoredChunks,
+            other => return Err(FormError::UnknownFormat(other)),
+        };
+        let matrix = match matrix {
+            1 => MatrixType::Vandermonde,
+            2 => MatrixType::Cauchy,
+            other => return Err(FormError::UnknownMatrix(other)),
+        };
+        if logical_block_size == 0 {
+            return Err(FormError::NoLogicalBlockSize);
+        }
+        Ok(Self {
+            format,
+            matrix,
+            logical_block_size,
+        })
+    }
+
+    /// Number of the format on the wire and in backing files.
+    #[must_use]
+    pub const fn format_number(&self) -> u32 {
+        self.format as u32
+    }
+
+    /// Number of the matrix on the wire and in backing files.
+    #[must_use]
+    pub const fn matrix_number(&self) -> u32 {
+        match self.matrix {
+            MatrixType::Vandermonde => 1,
+            MatrixType::Cauchy => 2,
+        }
+    }
+}
+
 /// Metadata of a set's member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Superblock {
@@ -86,26 +181,11 @@ pub struct Superblock {
     pub next: Epoch,
     /// State of the set's last session. Not `None`.
     pub state: RecordState,
-    /// `true` if every block of the set was written or scrubbed with a checksum, so that a trailer of 0 is corruption.
-    pub checksums: bool,
+    /// Form in which the set stores its blocks.
+    pub form: Form,
 }
 
-/// Flag bit of [`Superblock::checksums`] on the wire and in backing files. Decoders refuse all other bits.
-const CHECKSUMS: u32 = 1 << 0;
-
 impl Superblock {
-    /// The flags as stored on the wire and in backing files.
-    #[must_use]
-    pub fn flags(&self) -> u32 {
-        if self.checksums { CHECKSUMS } else { 0 }
-    }
-
-    /// Returns `true` if [`flags`](Self::flags) say that all blocks [have checksums](Self::checksums).
-    #[must_use]
-    pub fn has_checksums(flags: u32) -> bool {
-        flags & CHECKSUMS != 0
-    }
-
     /// Builds the request to persist this superblock.
     #[must_use]
     pub fn request(&self) -> IdentityQuery {
@@ -118,14 +198,23 @@ impl Superblock {
             next_epoch_id: self.next.id,
             member: self.member,
             state: self.state,
-            flags: self.flags(),
+            format: self.form.format_number(),
+            matrix: self.form.matrix_number(),
+            logical_block_size: self.form.logical_block_size,
         }
     }
 
     /// Returns the superblock that a request asks to persist; `None` for a plain query.
-    #[must_use]
-    pub fn of_request(query: &IdentityQuery) -> Option<Self> {
-        (query.state != RecordState::None).then(|| Self {
+    ///
+    /// # Errors
+    ///
+    /// The superblock has no valid form.
+    pub fn of_request(query: &IdentityQuery) -> Result<Option<Self>, FormError> {
+        if query.state == RecordState::None {
+            return Ok(None);
+        }
+        let form = Form::of_numbers(query.format, query.matrix, query.logical_block_size)?;
+        Ok(Some(Self {
             set: SetId(u128::from(query.set_high) << 64 | u128::from(query.set_low)),
             member: query.member,
             epoch: Epoch {
@@ -137,13 +226,16 @@ impl Superblock {
                 id: query.next_epoch_id,
             },
             state: query.state,
-            checksums: Self::has_checksums(query.flags),
-        })
+            form,
+        }))
     }
 
     /// Returns the superblock in a target's response; `None` if the target has none.
-    #[must_use]
-    pub fn of_answer(answer: &IdentifiedStorage) -> Option<Self> {
+    ///
+    /// # Errors
+    ///
+    /// The superblock has no valid form.
+    pub fn of_answer(answer: &IdentifiedStorage) -> Result<Option<Self>, FormError> {
         Self::of_request(&IdentityQuery {
             set_high: answer.set_high,
             set_low: answer.set_low,
@@ -153,7 +245,9 @@ impl Superblock {
             next_epoch_id: answer.next_epoch_id,
             member: answer.member,
             state: answer.state,
-            flags: answer.flags,
+            format: answer.format,
+            matrix: answer.matrix,
+            logical_block_size: answer.logical_block_size,
         })
     }
 }
@@ -168,34 +262,78 @@ pub const QUESTION: IdentityQuery = IdentityQuery {
     next_epoch_id: 0,
     member: 0,
     state: RecordState::None,
-    flags: 0,
+    format: 0,
+    matrix: 0,
+    logical_block_size: 0,
 };
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const SUPERBLOCK: Superblock = Superblock {
+        set: SetId(0x0123_4567_89ab_cdef_1020_3040_5060_7080),
+        member: 2,
+        epoch: Epoch { number: 7, id: 8 },
+        next: Epoch { number: 9, id: 10 },
+        state: RecordState::InUse,
+        form: Form {
+            format: Format::StoredChunks,
+            matrix: MatrixType::Vandermonde,
+            logical_block_size: 4096,
+        },
+    };
+
     #[test]
     fn request_carries_every_field() {
-        let superblock = Superblock {
-            set: SetId(0x0123_4567_89ab_cdef_1020_3040_5060_7080),
-            member: 2,
-            epoch: Epoch { number: 7, id: 8 },
-            next: Epoch { number: 9, id: 10 },
-            state: RecordState::InUse,
-            checksums: true,
-        };
+        for format in [Format::StoredBlocks, Format::StoredChunks] {
+            for matrix in [MatrixType::Vandermonde, MatrixType::Cauchy] {
+                let form = Form {
+                    format,
+                    matrix,
+                    logical_block_size: 512,
+                };
+                let superblock = Superblock { form, ..SUPERBLOCK };
+                assert_eq!(
+                    Superblock::of_request(&superblock.request()),
+                    Ok(Some(superblock))
+                );
+            }
+        }
+        let request = SUPERBLOCK.request();
         assert_eq!(
-            Superblock::of_request(&superblock.request()),
-            Some(superblock)
+            (request.format, request.matrix, request.logical_block_size),
+            (2, 1, 4096)
         );
-        let without = Superblock {
-            checksums: false,
-            ..superblock
-        };
-        assert_eq!(Superblock::of_request(&without.request()), Some(without));
-        assert_eq!(Superblock::of_request(&QUESTION), None);
-        assert_eq!(superblock.set.to_string(), "01234567");
+        assert_eq!(Superblock::of_request(&QUESTION), Ok(None));
+        assert_eq!(SUPERBLOCK.set.to_string(), "01234567");
         assert_ne!(SetId::random(), SetId::random());
+    }
+
+    #[test]
+    fn superblock_without_a_valid_form_is_refused() {
+        type Change = fn(&mut IdentityQuery);
+        let cases: [(Change, FormError); 5] = [
+            (|it| it.format = 0, FormError::UnknownFormat(0)),
+            (|it| it.format = 3, FormError::UnknownFormat(3)),
+            (|it| it.matrix = 0, FormError::UnknownMatrix(0)),
+            (|it| it.matrix = 3, FormError::UnknownMatrix(3)),
+            (
+                |it| it.logical_block_size = 0,
+                FormError::NoLogicalBlockSize,
+            ),
+        ];
+        for (change, expected) in cases {
+            let mut request = SUPERBLOCK.request();
+            change(&mut request);
+            assert_eq!(Superblock::of_request(&request), Err(expected));
+            // Without a superblock, the fields of the form are unused.
+            request.state = RecordState::None;
+            assert_eq!(Superblock::of_request(&request), Ok(None));
+        }
+        assert_eq!(
+            Failure::from(FormError::UnknownFormat(0)).code,
+            ErrorCode::INVALID_VALUE
+        );
     }
 }

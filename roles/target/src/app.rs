@@ -424,12 +424,9 @@ impl<'a> App<'a> {
                     .import(init, device, export, WORKER_PATIENCE, waker);
             }
             Job::Connect(details) => self.connect(&details)?,
-            Job::StartWorkers { maintains } => {
+            Job::StartWorkers => {
                 let file = self.server.file();
-                self.server
-                    .metadata
-                    .borrow_mut()
-                    .begin_use(maintains, file)?;
+                self.server.metadata.borrow_mut().begin_use(file)?;
                 for worker in &mut self.workers {
                     // Shorter than the worker's timeout, so that the worker's more specific error is reported.
                     worker.begin(Command::Prepare(WORKER_PATIENCE / 2), WORKER_PATIENCE)?;

@@ -7,8 +7,8 @@ use std::os::unix::fs::FileExt as _;
 
 use bytes::Bytes;
 use role_common::Failure;
-use role_common::superblock::{Epoch, SetId, Superblock};
-use wire::backing::{RECORD_OFFSETS, RECORD_SIZE, SetRecord, Superblock as Stored};
+use role_common::superblock::{Epoch, Form, SetId, Superblock};
+use wire::backing::{RECORD_OFFSETS, RECORD_SIZE, Superblock as Stored};
 use wire::control::RecordState;
 
 use crate::backing::{BackingFile, Identity};
@@ -62,25 +62,16 @@ impl MetadataStore {
         self.write(stored, file)
     }
 
-    /// Called before blocks are written, by a service that has sent a superblock in this session or, when not
-    /// `maintained`, by one that does not maintain superblocks: then the set's members may differ from their
-    /// superblocks, so the state becomes `Foreign`.
-    pub(crate) fn begin_use(
-        &mut self,
-        maintained: bool,
-        file: Option<&BackingFile>,
-    ) -> Result<(), Failure> {
+    /// Called before blocks are written, by a service that has sent a superblock in this session, or to a target that is
+    /// a member of no set.
+    pub(crate) fn begin_use(&mut self, file: Option<&BackingFile>) -> Result<(), Failure> {
         let Some(stored) = self.stored else {
             return Ok(());
         };
-        let mut superblock = stored.superblock;
-        if maintained {
-            superblock.state = RecordState::InUse;
-        } else {
-            superblock.state = RecordState::Foreign;
-            superblock.next = Epoch::NONE;
-            superblock.checksums = false;
-        }
+        let superblock = Superblock {
+            state: RecordState::InUse,
+            ..stored.superblock
+        };
         // Use does not resolve doubt.
         let since = if self.is_in_doubt() {
             stored.since
@@ -182,7 +173,7 @@ pub fn emit(sequence: u64, stored: &StoredSuperblock) -> [u8; RECORD_SIZE] {
         epoch,
         next,
         state,
-        ..
+        form,
     } = stored.superblock;
     let boot = stored.since.map_or(0, |Boot(number)| number);
     let mut record = Stored {
@@ -199,7 +190,9 @@ pub fn emit(sequence: u64, stored: &StoredSuperblock) -> [u8; RECORD_SIZE] {
             RecordState::None | RecordState::InDoubt => RecordState::InUse.number(),
             state => state.number(),
         },
-        flags: stored.superblock.flags(),
+        format: form.format_number(),
+        matrix: form.matrix_number(),
+        logical_block_size: form.logical_block_size,
         boot_high: (boot >> 64) as u64,
         boot_low: boot as u64,
         checksum: 0,
@@ -208,8 +201,7 @@ pub fn emit(sequence: u64, stored: &StoredSuperblock) -> [u8; RECORD_SIZE] {
     record.emit()
 }
 
-/// Decodes a superblock of this layout or the first one, and its sequence number: 0 in the first layout. Returns
-/// `None` for zeros: no superblock.
+/// Decodes a superblock and its sequence number. Returns `None` for zeros: no superblock.
 ///
 /// # Errors
 ///
@@ -218,8 +210,8 @@ pub fn parse(bytes: &[u8; RECORD_SIZE]) -> Result<Option<(u64, StoredSuperblock)
     if bytes.iter().all(|&byte| byte == 0) {
         return Ok(None);
     }
-    let (record, size) = decode(bytes)?;
-    let expected = checksum(&bytes[..size]);
+    let record = Stored::parse(bytes)?;
+    let expected = checksum(bytes);
     if record.checksum != expected {
         let found = record.checksum;
         return Err(Failure::invalid(format!(
@@ -230,15 +222,10 @@ pub fn parse(bytes: &[u8; RECORD_SIZE]) -> Result<Option<(u64, StoredSuperblock)
         .iter()
         .find(|it| it.number() == record.state)
     {
-        Some(
-            &state @ (RecordState::Clean
-            | RecordState::InUse
-            | RecordState::Closing
-            | RecordState::Foreign),
-        ) => state,
+        Some(&state @ (RecordState::Clean | RecordState::InUse | RecordState::Closing)) => state,
         _ => {
             return Err(Failure::invalid(format!(
-                "expected the state 1, 2, 4 or 5, found {}",
+                "expected the state 1, 2 or 4, found {}",
                 record.state
             )));
         }
@@ -257,37 +244,11 @@ pub fn parse(bytes: &[u8; RECORD_SIZE]) -> Result<Option<(u64, StoredSuperblock)
                 id: record.next_epoch_id,
             },
             state,
-            checksums: Superblock::has_checksums(record.flags),
+            form: Form::of_numbers(record.format, record.matrix, record.logical_block_size)?,
         },
         since: (boot != 0).then_some(Boot(boot)),
     };
     Ok(Some((record.sequence, stored)))
-}
-
-/// Decodes a superblock of either layout, and returns the size of that layout. Fields missing in the first layout are
-/// 0.
-fn decode(bytes: &[u8; RECORD_SIZE]) -> Result<(Stored, usize), Failure> {
-    if !bytes.starts_with(&SetRecord::MAGIC.to_be_bytes()) {
-        return Ok((Stored::parse(bytes)?, RECORD_SIZE));
-    }
-    let size = SetRecord::SIZE;
-    let first = SetRecord::parse(&bytes[..size])?;
-    let stored = Stored {
-        sequence: 0,
-        set_high: first.set_high,
-        set_low: first.set_low,
-        epoch: first.epoch,
-        epoch_id: 0,
-        next_epoch: 0,
-        next_epoch_id: 0,
-        member: first.member,
-        state: first.state,
-        flags: 0,
-        boot_high: first.boot_high,
-        boot_low: first.boot_low,
-        checksum: first.checksum,
-    };
-    Ok((stored, size))
 }
 
 /// Medium that superblocks are written to.
@@ -378,12 +339,21 @@ fn checksum(superblock: &[u8]) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use role_common::stored_block::MatrixType;
+    use role_common::superblock::Format;
+
     use super::*;
     use crate::backing::Options;
     use crate::content::{Content, Geometry};
 
     const TODAY: Boot = Boot(1);
     const TOMORROW: Boot = Boot(2);
+
+    const FORM: Form = Form {
+        format: Format::StoredChunks,
+        matrix: MatrixType::Cauchy,
+        logical_block_size: 4096,
+    };
 
     fn superblock(number: u64, state: RecordState) -> Superblock {
         Superblock {
@@ -392,16 +362,7 @@ mod tests {
             epoch: Epoch { number, id: 5 },
             next: Epoch { number: 4, id: 6 },
             state,
-            checksums: true,
-        }
-    }
-
-    /// The state left by a service that does not maintain superblocks.
-    fn foreign(number: u64) -> Superblock {
-        Superblock {
-            next: Epoch::NONE,
-            checksums: false,
-            ..superblock(number, RecordState::Foreign)
+            form: FORM,
         }
     }
 
@@ -421,9 +382,7 @@ mod tests {
         let first = file(&directory);
         let mut metadata = MetadataStore::new(Some(&first), TODAY);
         assert_eq!(metadata.superblock(), None);
-        metadata
-            .begin_use(true, Some(&first))
-            .expect("nothing to do");
+        metadata.begin_use(Some(&first)).expect("nothing to do");
         assert_eq!(metadata.superblock(), None);
         let clean = superblock(3, RecordState::Clean);
         metadata.persist(clean, Some(&first)).expect("kept");
@@ -433,46 +392,12 @@ mod tests {
         let again = file(&directory);
         let mut metadata = MetadataStore::new(Some(&again), TODAY);
         assert_eq!(metadata.superblock(), Some(clean));
-        metadata.begin_use(true, Some(&again)).expect("kept");
+        metadata.begin_use(Some(&again)).expect("kept");
         let in_use = Some(superblock(3, RecordState::InUse));
         assert_eq!(metadata.superblock(), in_use);
         drop((again, metadata));
         let metadata = MetadataStore::new(Some(&file(&directory)), TODAY);
         assert_eq!(metadata.superblock(), in_use);
-    }
-
-    #[test]
-    fn use_by_a_service_without_superblocks_is_persisted_as_foreign() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let blocks = file(&directory);
-        for state in [
-            RecordState::Clean,
-            RecordState::InUse,
-            RecordState::Closing,
-            RecordState::Foreign,
-        ] {
-            let mut metadata = MetadataStore::new(Some(&blocks), TODAY);
-            let before = superblock(3, state);
-            metadata.persist(before, Some(&blocks)).expect("kept");
-            metadata.begin_use(false, Some(&blocks)).expect("kept");
-            assert_eq!(metadata.superblock(), Some(foreign(3)), "{state}");
-            let metadata = MetadataStore::new(Some(&blocks), TODAY);
-            assert_eq!(metadata.superblock(), Some(foreign(3)), "{state}");
-        }
-        // After a restart of the machine it stays in doubt, and blocks no longer count as having checksums.
-        let mut later = MetadataStore::new(Some(&blocks), TODAY);
-        later
-            .persist(superblock(3, RecordState::InUse), Some(&blocks))
-            .expect("kept");
-        let mut later = MetadataStore::new(Some(&blocks), TOMORROW);
-        later.begin_use(false, Some(&blocks)).expect("kept");
-        let doubtful = Superblock {
-            state: RecordState::InDoubt,
-            ..foreign(3)
-        };
-        assert_eq!(later.superblock(), Some(doubtful));
-        let latest = MetadataStore::new(Some(&blocks), TOMORROW);
-        assert_eq!(latest.superblock(), Some(doubtful));
     }
 
     #[test]
@@ -486,7 +411,7 @@ mod tests {
         let mut later = MetadataStore::new(Some(&blocks), TOMORROW);
         assert_eq!(later.superblock(), doubtful);
         // Neither use nor a clean shutdown resolves it.
-        later.begin_use(true, Some(&blocks)).expect("kept");
+        later.begin_use(Some(&blocks)).expect("kept");
         later.synced(&blocks).expect("kept");
         assert_eq!(later.superblock(), doubtful);
         let later = MetadataStore::new(Some(&blocks), TOMORROW);
@@ -498,14 +423,14 @@ mod tests {
             .expect("kept");
         let mut later = MetadataStore::new(Some(&blocks), TOMORROW);
         assert_eq!(later.superblock(), doubtful);
-        later.begin_use(true, Some(&blocks)).expect("kept");
+        later.begin_use(Some(&blocks)).expect("kept");
         assert_eq!(later.superblock(), doubtful);
 
         metadata.persist(in_use, Some(&blocks)).expect("kept");
         metadata.synced(&blocks).expect("kept");
         let mut later = MetadataStore::new(Some(&blocks), TOMORROW);
         assert_eq!(later.superblock(), Some(in_use));
-        later.begin_use(true, Some(&blocks)).expect("kept");
+        later.begin_use(Some(&blocks)).expect("kept");
         let latest = MetadataStore::new(Some(&blocks), Boot(3));
         assert_eq!(latest.superblock(), doubtful, "it was used after the sync");
     }
@@ -536,7 +461,7 @@ mod tests {
         let clean = superblock(1, RecordState::Clean);
         metadata.persist(clean, None).expect("kept");
         assert_eq!(metadata.superblock(), Some(clean));
-        metadata.begin_use(true, None).expect("kept");
+        metadata.begin_use(None).expect("kept");
         assert_eq!(
             metadata.superblock(),
             Some(superblock(1, RecordState::InUse))
@@ -569,12 +494,7 @@ mod tests {
         assert_ne!(Boot::now().expect("a number").0, 0);
     }
 
-    const STATES: [RecordState; 4] = [
-        RecordState::Clean,
-        RecordState::InUse,
-        RecordState::Closing,
-        RecordState::Foreign,
-    ];
+    const STATES: [RecordState; 3] = [RecordState::Clean, RecordState::InUse, RecordState::Closing];
 
     fn stored() -> StoredSuperblock {
         StoredSuperblock {
@@ -584,7 +504,7 @@ mod tests {
                 epoch: Epoch { number: 9, id: 77 },
                 next: Epoch { number: 10, id: 78 },
                 state: RecordState::Clean,
-                checksums: true,
+                form: FORM,
             },
             since: Some(Boot(5)),
         }
@@ -593,68 +513,42 @@ mod tests {
     #[test]
     fn superblock_round_trips() {
         for state in STATES {
-            for (since, checksums) in [(None, true), (Some(Boot(5)), false)] {
+            for (since, format, matrix) in [
+                (None, Format::StoredChunks, MatrixType::Vandermonde),
+                (Some(Boot(5)), Format::StoredBlocks, MatrixType::Cauchy),
+            ] {
                 let mut stored = stored();
                 (stored.superblock.state, stored.since) = (state, since);
-                stored.superblock.checksums = checksums;
+                stored.superblock.form = Form {
+                    format,
+                    matrix,
+                    logical_block_size: 512,
+                };
                 assert_eq!(parse(&emit(7, &stored)), Ok(Some((7, stored))));
             }
         }
         assert_eq!(parse(&[0; RECORD_SIZE]), Ok(None));
     }
 
-    /// A superblock of the first layout, and the expected result: [`stored`] without the fields that layout lacks.
-    fn first() -> ([u8; RECORD_SIZE], StoredSuperblock) {
-        let mut expected = stored();
-        expected.superblock.epoch.id = 0;
-        expected.superblock.next = Epoch::NONE;
-        expected.superblock.checksums = false;
-        let mut record = SetRecord {
-            set_high: (expected.superblock.set.0 >> 64) as u64,
-            set_low: expected.superblock.set.0 as u64,
-            epoch: 9,
-            member: 1,
-            state: 1,
-            boot_high: 0,
-            boot_low: 5,
-            checksum: 0,
-        };
-        record.checksum = checksum(&record.emit());
-        let mut bytes = [0; RECORD_SIZE];
-        bytes[..SetRecord::SIZE].copy_from_slice(&record.emit());
-        (bytes, expected)
-    }
-
     #[test]
-    fn every_flipped_bit_is_found_in_both_layouts() {
-        let first = (first().0, SetRecord::SIZE);
-        let current = (emit(1, &stored()), RECORD_SIZE);
-        for (bytes, size) in [first, current] {
-            assert!(parse(&bytes).is_ok());
-            for bit in 0..size * 8 {
-                let mut wrong = bytes;
-                wrong[bit / 8] ^= 1 << (bit % 8);
-                assert!(parse(&wrong).is_err(), "bit {bit} of {size} bytes");
-            }
+    fn every_flipped_bit_is_found() {
+        let bytes = emit(1, &stored());
+        assert!(parse(&bytes).is_ok());
+        for bit in 0..RECORD_SIZE * 8 {
+            let mut wrong = bytes;
+            wrong[bit / 8] ^= 1 << (bit % 8);
+            assert!(parse(&wrong).is_err(), "bit {bit}");
         }
     }
 
     #[test]
-    fn first_layout_is_read_and_the_next_superblock_does_not_overwrite_it() {
-        let (bytes, expected) = first();
-        assert_eq!(parse(&bytes), Ok(Some((0, expected))));
-        let mut places = Places::new(&[bytes, [0; RECORD_SIZE]], |why| panic!("{why}"));
-        assert_eq!(places.superblock(), Some(expected));
-        assert_eq!(places.next(), (1, 1));
-        let file = tempfile::tempfile().expect("a file");
-        places.write(&file, &stored()).expect("written");
-        assert_eq!(places.next(), (2, 0));
-        let mut written = [0; RECORD_SIZE];
-        file.read_exact_at(&mut written, RECORD_OFFSETS[1])
-            .expect("read");
-        assert_eq!(parse(&written), Ok(Some((1, stored()))));
-        let places = Places::new(&[bytes, written], |why| panic!("{why}"));
-        assert_eq!(places.superblock(), Some(stored()));
+    fn superblocks_of_unreleased_layouts_are_refused() {
+        for magic in [*b"DOCASET\0", *b"DOCASET\x02"] {
+            let mut bytes = emit(1, &stored());
+            bytes[..magic.len()].copy_from_slice(&magic);
+            let refused = parse(&bytes).expect_err("another layout").to_string();
+            assert!(refused.contains("magic"), "{refused}");
+        }
     }
 
     #[test]

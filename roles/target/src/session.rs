@@ -27,7 +27,7 @@ pub use crate::content::Geometry;
 pub fn opens(request: &Payload) -> bool {
     match request {
         Payload::QueryStorageRequest | Payload::AnnounceStorageRequest(_) => true,
-        Payload::IdentifyStorageRequest(query) => Superblock::of_request(query).is_none(),
+        Payload::IdentifyStorageRequest(query) => query.state == RecordState::None,
         _ => false,
     }
 }
@@ -61,11 +61,7 @@ pub enum Job {
     /// Export an RDMA connection of a worker, and connect it to the given one. The outcome is [`Outcome::Exported`].
     Connect(RdmaConnectionDetails),
     /// Wait for the connections to be established, and start the data paths.
-    StartWorkers {
-        /// `true` if the service has had a superblock persisted in this session; otherwise it does not maintain
-        /// superblocks.
-        maintains: bool,
-    },
+    StartWorkers,
     StopWorkers,
     DestroyWorkers,
     Persist(Superblock),
@@ -339,7 +335,7 @@ impl Session {
             )));
         }
         if let Payload::IdentifyStorageRequest(query) = &request.payload
-            && let Some(superblock) = Superblock::of_request(query)
+            && let Some(superblock) = Superblock::of_request(query)?
         {
             return self.to_persist(superblock);
         }
@@ -367,9 +363,7 @@ impl Session {
                 self.check_connection(details)?;
                 Ok(Step::Do(Job::Connect(details.clone())))
             }
-            Payload::StartStorageRequest => Ok(Step::Do(Job::StartWorkers {
-                maintains: self.maintains,
-            })),
+            Payload::StartStorageRequest => Ok(Step::Do(Job::StartWorkers)),
             Payload::StopStorageRequest => Ok(Step::Do(Job::StopWorkers)),
             Payload::ShutdownRequest => Ok(Step::Do(Job::DestroyWorkers)),
             other => Err(unexpected(other, self.due())),
@@ -393,6 +387,10 @@ impl Session {
             total_size,
             block_size,
             features: self.announced,
+            version_slots: 0,
+            last_epoch: 0,
+            last_number: 0,
+            unretired: Bytes::new(),
         })
     }
 
@@ -416,7 +414,9 @@ impl Session {
             next_epoch_id,
             member,
             state,
-            flags,
+            format,
+            matrix,
+            logical_block_size,
         } = superblock.map_or(QUESTION, Superblock::request);
         Payload::IdentifiedStorageResponse(IdentifiedStorage {
             total_size,
@@ -429,7 +429,9 @@ impl Session {
             next_epoch_id,
             member,
             state,
-            flags,
+            format,
+            matrix,
+            logical_block_size,
             identity: identity.clone(),
         })
     }
@@ -440,21 +442,19 @@ impl Session {
             (Phase::Query, _) => Err(Failure::unexpected(
                 "expected a query for the superblock before a superblock to persist",
             )),
-            // A service that prepares a new epoch repeats the last one's state, which may be foreign.
-            (
-                _,
-                RecordState::Clean
-                | RecordState::InUse
-                | RecordState::Closing
-                | RecordState::Foreign,
-            ) if self.identity.is_some() => Ok(Step::Do(Job::Persist(superblock))),
+            (_, RecordState::Clean | RecordState::InUse | RecordState::Closing)
+                if self.identity.is_some() =>
+            {
+                Ok(Step::Do(Job::Persist(superblock)))
+            }
             (_, state) => Err(Failure::invalid(format!(
-                "state of a superblock to persist: expected clean, in_use, closing or foreign, got {state}"
+                "state of a superblock to persist: expected clean, in_use or closing, got {state}"
             ))),
         }
     }
 
     fn check_init(&self, init: &InitStorage) -> Result<(), Failure> {
+        self.check_membership()?;
         let core_count = init.core_count;
         if !(1..=self.cpu_count).contains(&core_count) {
             return Err(Failure::invalid(format!(
@@ -463,6 +463,22 @@ impl Session {
             )));
         }
         self.limits.check(init)
+    }
+
+    /// Refuses a service that does not maintain superblocks: it would change blocks of a set without the other members, or
+    /// read them in another form.
+    fn check_membership(&self) -> Result<(), Failure> {
+        match &self.superblock {
+            Some(superblock) if !self.maintains => Err(Failure::new(
+                ErrorCode::NOT_PERMITTED,
+                format!(
+                    "it is member {} of set {}, and this service has sent no superblock of the set; use gga_offload with \
+                     --logical-block-size {}, or give it a new backing file (--initialise) to discard the set",
+                    superblock.member, superblock.set, superblock.form.logical_block_size
+                ),
+            )),
+            _ => Ok(()),
+        }
     }
 
     fn check_connection(&self, details: &RdmaConnectionDetails) -> Result<(), Failure> {
@@ -522,7 +538,8 @@ impl Session {
                 (Payload::ShutdownResponse, Phase::Finished)
             }
             (Payload::IdentifyStorageRequest(query), Outcome::Done) => {
-                self.superblock = Superblock::of_request(query);
+                // It was valid when the job was started.
+                self.superblock = Superblock::of_request(query).unwrap_or_default();
                 self.maintains = true;
                 return request.response(self.described());
             }
@@ -876,7 +893,9 @@ mod tests {
             next_epoch_id: 0,
             member: 0,
             state: RecordState::None,
-            flags: 0,
+            format: 0,
+            matrix: 0,
+            logical_block_size: 0,
             identity: Bytes::from_static(b"the one"),
         };
         let identified = known().request(question());
@@ -889,14 +908,19 @@ mod tests {
     }
 
     fn superblock(state: RecordState) -> Superblock {
-        use role_common::superblock::{Epoch, SetId};
+        use role_common::stored_block::MatrixType;
+        use role_common::superblock::{Epoch, Form, Format, SetId};
         Superblock {
             set: SetId(9),
             member: 1,
             epoch: Epoch { number: 3, id: 4 },
             next: Epoch { number: 4, id: 5 },
             state,
-            checksums: true,
+            form: Form {
+                format: Format::StoredChunks,
+                matrix: MatrixType::Vandermonde,
+                logical_block_size: 4096,
+            },
         }
     }
 
@@ -912,8 +936,8 @@ mod tests {
 
     #[test]
     fn superblock_in_doubt_is_not_accepted_from_a_service() {
-        use RecordState::{Clean, Closing, Foreign, InDoubt, InUse};
-        for state in [Clean, InUse, Closing, Foreign] {
+        use RecordState::{Clean, Closing, InDoubt, InUse};
+        for state in [Clean, InUse, Closing] {
             let request = superblock(state).request();
             let answer =
                 identified().request_with(Payload::IdentifyStorageRequest(request), |job| {
@@ -923,7 +947,7 @@ mod tests {
             let Payload::IdentifiedStorageResponse(answer) = answer else {
                 panic!("{answer:?}")
             };
-            assert_eq!(Superblock::of_answer(&answer), Some(superblock(state)));
+            assert_eq!(Superblock::of_answer(&answer), Ok(Some(superblock(state))));
         }
         // Detected by the target itself.
         let request = Payload::IdentifyStorageRequest(superblock(InDoubt).request());
@@ -935,22 +959,59 @@ mod tests {
     }
 
     #[test]
-    fn start_job_tells_if_the_service_maintains_superblocks() {
-        for maintains in [false, true] {
-            let mut driver = identified();
-            driver.request(init(1, 1));
-            if maintains {
-                let request = superblock(RecordState::InUse).request();
-                driver.request(Payload::IdentifyStorageRequest(request));
+    fn superblock_without_a_form_is_not_accepted_from_a_service() {
+        let request = IdentityQuery {
+            format: 0,
+            ..superblock(RecordState::InUse).request()
+        };
+        let (code, message) = identified().error(Payload::IdentifyStorageRequest(request));
+        assert_eq!(code, ErrorCode::INVALID_VALUE);
+        assert!(message.contains("format"), "{message}");
+    }
+
+    /// Creates a driver of a target that is a member of a set.
+    fn member() -> Driver {
+        let mut driver = Driver::new();
+        driver.session = driver.session.with_identity(
+            Bytes::from_static(b"the one"),
+            Some(superblock(RecordState::Clean)),
+        );
+        driver
+    }
+
+    #[test]
+    fn member_of_a_set_refuses_a_service_without_superblocks() {
+        for query in [
+            Payload::QueryStorageRequest,
+            Payload::IdentifyStorageRequest(QUESTION),
+        ] {
+            let mut driver = member();
+            driver.request(query);
+            let (code, message) = driver.error(init(1, 1));
+            assert_eq!(code, ErrorCode::NOT_PERMITTED);
+            for value in ["set 00000000", "--logical-block-size 4096", "--initialise"] {
+                assert!(message.contains(value), "{value}: {message}");
             }
-            driver.request(connect(0, IoData));
-            driver.request(connect(0, IoControl));
-            let answer = driver.request_with(Payload::StartStorageRequest, |job| {
-                assert_eq!(*job, Job::StartWorkers { maintains });
-                Ok(Outcome::Done)
-            });
-            assert_eq!(answer, Payload::StartStorageResponse);
         }
+    }
+
+    #[test]
+    fn member_of_a_set_serves_a_service_that_has_sent_its_superblock() {
+        let mut driver = member();
+        driver.request(Payload::IdentifyStorageRequest(QUESTION));
+        // Not persisted, so it does not count.
+        let persist = || Payload::IdentifyStorageRequest(superblock(RecordState::InUse).request());
+        let failed = driver.request_with(persist(), |_| Err(Failure::invalid("a bad disk")));
+        assert!(matches!(failed, Payload::ErrorResponse(_)), "{failed:?}");
+        assert_eq!(driver.error(init(1, 1)).0, ErrorCode::NOT_PERMITTED);
+        driver.request(persist());
+        assert_eq!(driver.request(init(1, 1)), Payload::InitStorageResponse);
+    }
+
+    #[test]
+    fn target_without_a_superblock_serves_any_service() {
+        let mut driver = identified();
+        assert_eq!(driver.request(init(1, 1)), Payload::InitStorageResponse);
     }
 
     const IDLE: Duration = Duration::from_secs(3);
@@ -1019,6 +1080,10 @@ mod tests {
             total_size: 5120,
             block_size: 512,
             features: FEATURE_FLUSH,
+            version_slots: 0,
+            last_epoch: 0,
+            last_number: 0,
+            unretired: Bytes::new(),
         });
         let mut driver = new();
         assert_eq!(driver.session.announced_features(), 0);

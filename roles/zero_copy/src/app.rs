@@ -244,6 +244,10 @@ mod tests {
                     total_size: 4096,
                     block_size: 512,
                     features: expected,
+                    version_slots: 0,
+                    last_epoch: 0,
+                    last_number: 0,
+                    unretired: Bytes::new(),
                 })
             };
             assert_eq!(answer, Some(expected_answer), "{query:?} {target}");

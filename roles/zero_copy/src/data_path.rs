@@ -723,7 +723,13 @@ pub fn is_request(bytes: &[u8; io_message::SIZE], length: usize, flush: bool) ->
     let is_known = match IoMessage::new_unchecked_len(bytes).message_type() {
         Ok(IoMessageType::Read | IoMessageType::Write) => true,
         Ok(IoMessageType::Flush | IoMessageType::WriteFua) => flush,
-        Ok(IoMessageType::Result) | Err(_) => false,
+        Ok(
+            IoMessageType::WriteVersion
+            | IoMessageType::WriteVersionFua
+            | IoMessageType::ReadBefore
+            | IoMessageType::Result,
+        )
+        | Err(_) => false,
     };
     is_known && length == bytes.len()
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use wire::control::MessageType;
-use wire::io_message::{IoMessage, IoMessageType, Repr, SIZE};
+use wire::io_message::{IoMessage, IoMessageType, Repr, SIZE, VERSION_OFFSET, Version};
 use wire::layout::{ByteOrder, Field, Kind, Message, TABLE};
 use wire::{DecodeError, backing, io_message, io_message_3_0, io_message_3_1, sbc, stored_block};
 
@@ -106,14 +106,14 @@ fn other_sizes_are_refused() {
 
 #[test]
 fn unknown_types_are_refused() {
-    for found in [3_u32, 63, 66, 256, u32::MAX] {
+    for found in [3_u32, 63, 69, 256, u32::MAX] {
         let mut bytes = [0; SIZE];
         bytes[..4].copy_from_slice(&found.to_be_bytes());
         let view = IoMessage::new_unchecked_len(&bytes);
         let expected = DecodeError::UnknownValue {
             message: "io_message",
             field: "message_type",
-            expected: "one of 5 values from 0 (result) to 65 (write_fua)",
+            expected: "one of 8 values from 0 (result) to 68 (read_before)",
             found: u64::from(found),
         };
         assert_eq!(view.message_type(), Err(expected.clone()));
@@ -149,7 +149,13 @@ fn result_keeps_the_other_fields_of_its_request() {
 
 #[test]
 fn extensions_are_numbered_apart_from_the_reference_s_types() {
-    for (message_type, number) in [(IoMessageType::Flush, 64), (IoMessageType::WriteFua, 65)] {
+    for (message_type, number) in [
+        (IoMessageType::Flush, 64),
+        (IoMessageType::WriteFua, 65),
+        (IoMessageType::WriteVersion, 66),
+        (IoMessageType::WriteVersionFua, 67),
+        (IoMessageType::ReadBefore, 68),
+    ] {
         let bytes = Repr {
             message_type,
             ..WRITE_VALUES
@@ -159,6 +165,28 @@ fn extensions_are_numbered_apart_from_the_reference_s_types() {
         let view = IoMessage::new_unchecked_len(&bytes);
         assert_eq!(view.message_type(), Ok(message_type));
     }
+}
+
+#[test]
+fn version_of_a_message_is_in_its_last_bytes() {
+    let version = Version {
+        epoch: 0x0102_0304_0506_0708,
+        number: 0x1112_1314_1516_1718,
+        retired: 0x2122_2324_2526_2728,
+    };
+    let mut message = Repr {
+        message_type: IoMessageType::WriteVersion,
+        ..WRITE_VALUES
+    }
+    .to_bytes();
+    assert_eq!(Version::of(&message).emit(), [0; Version::SIZE]);
+    version.write(&mut message);
+    let expected = hex("00000042 00000000 0102030405060708 00000000 00001000
+         1112131415161718 2122232425262728
+         0102030405060708 1112131415161718 2122232425262728");
+    assert_eq!(message.as_slice(), expected);
+    assert_eq!(Version::of(&message), version);
+    assert_eq!(message[VERSION_OFFSET..], version.emit());
 }
 
 const SBC: &str = "deadf00d1337fade 00001000 00000100";
@@ -325,14 +353,17 @@ fn superblock_is_as_documented() {
         next_epoch_id: 0x5152_5354_5556_5758,
         member: 2,
         state: 4,
-        flags: 1,
+        format: 2,
+        matrix: 1,
+        logical_block_size: 4096,
         boot_high: 0x2122_2324_2526_2728,
         boot_low: 0x3132_3334_3536_3738,
-        checksum: 0x99f1_5605,
+        checksum: 0x2990_6827,
     };
     let bytes = hex(
-        "444f434153455402 000000000000001f 0102030405060708 f1f2f3f4f5f6f7f8 0000000000000007 4142434445464748 \
-         0000000000000008 5152535455565758 00000002 00000004 00000001 2122232425262728 3132333435363738 99f15605",
+        "444f434153455403 000000000000001f 0102030405060708 f1f2f3f4f5f6f7f8 0000000000000007 4142434445464748 \
+         0000000000000008 5152535455565758 00000002 00000004 00000002 00000001 00001000 \
+         2122232425262728 3132333435363738 29906827",
     );
     assert_eq!(superblock.emit().to_vec(), bytes);
     assert_eq!(backing::Superblock::parse(&bytes), Ok(superblock));
@@ -340,8 +371,11 @@ fn superblock_is_as_documented() {
         (7, 0, "magic"),
         (15, 0, "sequence"),
         (71, 0, "state"),
-        (71, 6, "state"),
-        (75, 2, "flags"),
+        (71, 5, "state"),
+        (75, 0, "format"),
+        (75, 3, "format"),
+        (79, 0, "matrix"),
+        (79, 3, "matrix"),
     ] {
         let mut wrong = bytes.clone();
         wrong[at] = value;
@@ -350,37 +384,6 @@ fn superblock_is_as_documented() {
             .to_string();
         assert!(
             error.contains(&format!("backing_superblock.{field}")),
-            "{error}"
-        );
-    }
-}
-
-#[test]
-fn set_record_is_as_documented() {
-    let record = backing::SetRecord {
-        set_high: 0x0102_0304_0506_0708,
-        set_low: 0xf1f2_f3f4_f5f6_f7f8,
-        epoch: 7,
-        member: 2,
-        state: 2,
-        boot_high: 0x2122_2324_2526_2728,
-        boot_low: 0x3132_3334_3536_3738,
-        checksum: 0x49e7_0350,
-    };
-    let bytes = hex(
-        "444f434153455400 0102030405060708 f1f2f3f4f5f6f7f8 0000000000000007 00000002 00000002 \
-                     2122232425262728 3132333435363738 49e70350",
-    );
-    assert_eq!(record.emit().to_vec(), bytes);
-    assert_eq!(backing::SetRecord::parse(&bytes), Ok(record));
-    for (at, field) in [(0, "magic"), (39, "state")] {
-        let mut wrong = bytes.clone();
-        wrong[at] = 3;
-        let error = backing::SetRecord::parse(&wrong)
-            .expect_err(field)
-            .to_string();
-        assert!(
-            error.contains(&format!("backing_set_record.{field}")),
             "{error}"
         );
     }
@@ -409,10 +412,38 @@ fn stored_block_is_as_documented() {
     );
 
     let trailer = stored_block::Trailer {
-        checksum: 0x0102_0304,
+        unused: 0x0102_0304,
     };
     assert_eq!(trailer.emit().as_slice(), hex("01020304"));
     assert_eq!(stored_block::Trailer::parse(&hex("01020304")), Ok(trailer));
+}
+
+#[test]
+fn chunk_record_is_as_documented() {
+    let record = stored_block::ChunkRecord {
+        member: 2,
+        set_high: 0x0102_0304_0506_0708,
+        set_low: 0xf1f2_f3f4_f5f6_f7f8,
+        stripe: 9,
+        epoch: 7,
+        number: 31,
+        compressed_size: 0x0abc,
+        checksum: 0x8810_e588,
+    };
+    let bytes = hex(
+        "43484b32 00000002 0102030405060708 f1f2f3f4f5f6f7f8 0000000000000009 0000000000000007 000000000000001f \
+         00000abc 0000000000000000 8810e588",
+    );
+    assert_eq!(record.emit().to_vec(), bytes);
+    assert_eq!(stored_block::ChunkRecord::parse(&bytes), Ok(record));
+    for (at, value, field) in [(3, 0x31, "magic"), (7, 3, "member"), (59, 1, "reserved")] {
+        let mut wrong = bytes.clone();
+        wrong[at] = value;
+        let error = stored_block::ChunkRecord::parse(&wrong)
+            .expect_err(field)
+            .to_string();
+        assert!(error.contains(&format!("chunk_record.{field}")), "{error}");
+    }
 }
 
 fn entry(name: &str) -> &'static Message {
@@ -447,15 +478,16 @@ fn each_message_is_in_the_table_once() {
         // Form of another release.
         "batched_init_storage_request",
         "io_message",
+        "io_message_version",
         "io_message_3_1",
         "io_message_3_0",
         "sbc_header",
         "stored_block_header",
         "lz4_data_block",
         "stored_block_trailer",
+        "chunk_record",
         "backing_header",
         "backing_superblock",
-        "backing_set_record",
     ]);
     assert_eq!(names, expected);
 }
@@ -499,7 +531,8 @@ fn sizes_are_those_of_the_codecs() {
         ("stored_block_trailer", stored_block::Trailer::SIZE),
         ("backing_header", backing::HEADER_SIZE),
         ("backing_superblock", backing::RECORD_SIZE),
-        ("backing_set_record", backing::SetRecord::SIZE),
+        ("io_message_version", Version::SIZE),
+        ("chunk_record", stored_block::ChunkRecord::SIZE),
     ] {
         assert_eq!(entry(name).size as usize, size);
     }

@@ -10,9 +10,9 @@ use std::collections::BTreeSet;
 use bytes::{Bytes, BytesMut};
 use wire::DecodeError;
 use wire::control::{
-    AnnouncedStorage, BatchedInitStorage, ErrorResponse, FEATURE_FLUSH, FeatureQuery, FrameDecoder,
-    IdentifiedStorage, IdentityQuery, InitStorage, Message, MessageType, Payload,
-    RdmaConnectionDetails, RdmaConnectionRole, RecordState, StorageDetails,
+    AnnouncedStorage, BatchedInitStorage, ErrorResponse, FEATURE_FLUSH, FEATURE_VERSIONS,
+    FeatureQuery, FrameDecoder, IdentifiedStorage, IdentityQuery, InitStorage, Message,
+    MessageType, Payload, RdmaConnectionDetails, RdmaConnectionRole, RecordState, StorageDetails,
 };
 
 /// Parses hexadecimal digits; white space is ignored.
@@ -359,9 +359,9 @@ fn extended(payload: Payload) -> Message {
 }
 
 fn identity_query() -> (Message, Vec<u8>) {
-    let frame = hex("00000050 00000001 00000102 00000304 57484943484f4e45 \
+    let frame = hex("00000058 00000001 00000102 00000304 57484943484f4e45 \
          0102030405060708 1112131415161718 0000000000000007 2122232425262728 \
-         0000000000000008 3132333435363738 00000002 00000002 00000001");
+         0000000000000008 3132333435363738 00000002 00000002 00000002 00000001 00001000");
     let query = IdentityQuery {
         set_high: 0x0102_0304_0506_0708,
         set_low: 0x1112_1314_1516_1718,
@@ -371,16 +371,18 @@ fn identity_query() -> (Message, Vec<u8>) {
         next_epoch_id: 0x3132_3334_3536_3738,
         member: 2,
         state: RecordState::InUse,
-        flags: 1,
+        format: 2,
+        matrix: 1,
+        logical_block_size: 4096,
     };
     (extended(Payload::IdentifyStorageRequest(query)), frame)
 }
 
 fn identity_answer() -> (Message, Vec<u8>) {
     let frame = hex(
-        "00000064 00000002 00000102 00000304 0000000000100000 00000200 5448495320 4f4e45 \
+        "0000006c 00000002 00000102 00000304 0000000000100000 00000200 5448495320 4f4e45 \
          0102030405060708 1112131415161718 0000000000000007 2122232425262728 \
-         0000000000000008 3132333435363738 00000001 00000004 00000001 00000004 deadbeef",
+         0000000000000008 3132333435363738 00000001 00000004 00000001 00000002 00001000 00000004 deadbeef",
     );
     let storage = IdentifiedStorage {
         total_size: 1 << 20,
@@ -393,28 +395,35 @@ fn identity_answer() -> (Message, Vec<u8>) {
         next_epoch_id: 0x3132_3334_3536_3738,
         member: 1,
         state: RecordState::Closing,
-        flags: 1,
+        format: 1,
+        matrix: 2,
+        logical_block_size: 4096,
         identity: Bytes::from_static(&[0xde, 0xad, 0xbe, 0xef]),
     };
     (extended(Payload::IdentifiedStorageResponse(storage)), frame)
 }
 
 fn announcement() -> (Message, Vec<u8>) {
-    let frame = hex("00000018 00000001 00000102 00000304 4645415455524553 00000001");
+    let frame = hex("00000018 00000001 00000102 00000304 4645415455524553 00000003");
     let query = FeatureQuery {
-        features: FEATURE_FLUSH,
+        features: FEATURE_FLUSH | FEATURE_VERSIONS,
     };
     (extended(Payload::AnnounceStorageRequest(query)), frame)
 }
 
 fn announced() -> (Message, Vec<u8>) {
     let frame = hex(
-        "00000024 00000002 00000102 00000304 0000000000100000 00000200 4645415455524553 00000001",
+        "0000004c 00000002 00000102 00000304 0000000000100000 00000200 4645415455524553 00000003 \
+         00000010 0000000000000007 000000000000001f 00000010 0000000000000003 0000000000000009",
     );
     let storage = AnnouncedStorage {
         total_size: 1 << 20,
         block_size: 512,
-        features: FEATURE_FLUSH,
+        features: FEATURE_FLUSH | FEATURE_VERSIONS,
+        version_slots: 16,
+        last_epoch: 7,
+        last_number: 31,
+        unretired: Bytes::from([3_u64, 9].map(u64::to_be_bytes).concat()),
     };
     (extended(Payload::AnnouncedStorageResponse(storage)), frame)
 }
@@ -515,9 +524,16 @@ fn incomplete_extensions_are_refused() {
 }
 
 #[test]
-fn unknown_states_and_flags_are_refused() {
+fn unknown_states_and_forms_are_refused() {
     for ((_, bytes), state) in [(identity_query(), 16 + 60), (identity_answer(), 16 + 72)] {
-        for (at, value) in [(state + 3, 6), (state, 1), (state + 7, 2), (state + 4, 1)] {
+        for (at, value) in [
+            (state + 3, 5),
+            (state, 1),
+            (state + 7, 3),
+            (state + 4, 1),
+            (state + 11, 3),
+            (state + 8, 1),
+        ] {
             let mut wrong = bytes.clone();
             wrong[at] = value;
             assert!(decode(&wrong).is_err(), "{value} at {at}");
@@ -533,10 +549,11 @@ fn an_announcement_with_more_or_less_than_its_bytes_is_refused() {
             let mut frame = bytes[..size].to_vec();
             frame[3] = (size - 4) as u8;
             let refused = decode(&frame).expect_err("a part of it");
-            assert!(
-                matches!(refused, DecodeError::TrailingBytes { .. }),
-                "{refused}"
+            let truncated = matches!(
+                refused,
+                DecodeError::Truncated { .. } | DecodeError::TrailingBytes { .. }
             );
+            assert!(truncated, "{refused}");
         }
         let mut longer = bytes.clone();
         longer.push(0);

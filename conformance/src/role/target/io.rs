@@ -797,7 +797,7 @@ impl Store {
         match request.message_type {
             IoMessageType::Read => memory.copy_from_slice(storage),
             IoMessageType::Write | IoMessageType::WriteFua => storage.copy_from_slice(memory),
-            IoMessageType::Result | IoMessageType::Flush => {}
+            _ => {}
         }
     }
 

@@ -309,7 +309,10 @@ impl Superblocks {
             .asked
             .take_if(|asked| asked.message_id == message.message_id)?;
         let answered = match &message.payload {
-            Payload::IdentifiedStorageResponse(answer) => Superblock::of_answer(answer),
+            Payload::IdentifiedStorageResponse(answer) => match Superblock::of_answer(answer) {
+                Ok(superblock) => superblock,
+                Err(error) => return Some(Err(error.into())),
+            },
             Payload::ErrorResponse(error) => return Some(Err(error.clone().into())),
             _ => None,
         };
@@ -379,7 +382,8 @@ mod tests {
     use wire::control::{IdentifiedStorage, RecordState};
 
     use super::*;
-    use crate::superblock::{Epoch, SetId};
+    use crate::stored_block::MatrixType;
+    use crate::superblock::{Epoch, Form, Format, SetId};
 
     const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -390,7 +394,11 @@ mod tests {
             epoch: Epoch { number, id: 3 },
             next: Epoch::NONE,
             state: RecordState::InUse,
-            checksums: false,
+            form: Form {
+                format: Format::StoredChunks,
+                matrix: MatrixType::Vandermonde,
+                logical_block_size: 512,
+            },
         })
     }
 
@@ -410,7 +418,9 @@ mod tests {
             next_epoch_id: query.next_epoch_id,
             member: query.member,
             state: query.state,
-            flags: query.flags,
+            format: query.format,
+            matrix: query.matrix,
+            logical_block_size: query.logical_block_size,
             identity: Bytes::from_static(b"it"),
         }))
     }

@@ -802,7 +802,8 @@ mod tests {
 
     use super::*;
     use crate::control::ChannelEvent;
-    use crate::superblock::{Epoch, SetId, Superblock};
+    use crate::stored_block::MatrixType;
+    use crate::superblock::{Epoch, Form, Format, SetId, Superblock};
 
     const TIMEOUT: Duration = Duration::from_secs(8);
     const GRACE: Duration = Duration::from_secs(5);
@@ -834,7 +835,11 @@ mod tests {
             epoch: Epoch { number: 1, id: 2 },
             next: Epoch::NONE,
             state: wire::control::RecordState::Clean,
-            checksums: true,
+            form: Form {
+                format: Format::StoredChunks,
+                matrix: MatrixType::Cauchy,
+                logical_block_size: 4096,
+            },
         }
     }
 
@@ -917,7 +922,9 @@ mod tests {
                         next_epoch_id: query.next_epoch_id,
                         member: query.member,
                         state: query.state,
-                        flags: query.flags,
+                        format: query.format,
+                        matrix: query.matrix,
+                        logical_block_size: query.logical_block_size,
                         identity: Bytes::from(vec![target as u8]),
                     })
                 }

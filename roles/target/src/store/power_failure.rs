@@ -13,7 +13,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use doca::{ErrorCode, MemoryRegion};
-use role_common::superblock::{Epoch, SetId, Superblock};
+use role_common::stored_block::MatrixType;
+use role_common::superblock::{Epoch, Form, Format, SetId, Superblock};
 use rustix::io::Errno;
 use wire::backing::{CONTENT_OFFSET, HEADER_SIZE, RECORD_OFFSETS, RECORD_SIZE};
 use wire::control::RecordState;
@@ -291,7 +292,11 @@ fn stored(number: u64) -> StoredSuperblock {
             epoch: Epoch { number, id: 5 },
             next: Epoch::NONE,
             state: RecordState::InUse,
-            checksums: false,
+            form: Form {
+                format: Format::StoredChunks,
+                matrix: MatrixType::Vandermonde,
+                logical_block_size: 512,
+            },
         },
         since: None,
     }

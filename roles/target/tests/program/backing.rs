@@ -10,7 +10,8 @@ use std::process::{Command, Stdio};
 
 use deployment::log::{LogEvent, events};
 use doca::ErrorCode;
-use role_common::superblock::{Epoch, SetId, Superblock};
+use role_common::stored_block::MatrixType;
+use role_common::superblock::{Epoch, Form, Format, SetId, Superblock};
 use role_target::backing::{BackingFile, Options};
 use role_target::content::{Content, Geometry};
 use seccompiler::{
@@ -300,12 +301,16 @@ fn put_to_use(client: &mut Client) {
         epoch: Epoch { number: 1, id: 9 },
         next: Epoch::NONE,
         state: RecordState::InUse,
-        checksums: false,
+        form: Form {
+            format: Format::StoredChunks,
+            matrix: MatrixType::Vandermonde,
+            logical_block_size: 512,
+        },
     };
     let request = Payload::IdentifyStorageRequest(superblock.request());
     match client.service.request(request) {
         Payload::IdentifiedStorageResponse(answer) => {
-            assert_eq!(Superblock::of_answer(&answer), Some(superblock));
+            assert_eq!(Superblock::of_answer(&answer), Ok(Some(superblock)));
         }
         other => panic!("expected the superblock, got {other:?}"),
     }

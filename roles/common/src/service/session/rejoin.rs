@@ -187,10 +187,11 @@ impl Rejoin {
             }
             (ChannelEvent::Message(message), Step::Features(id)) => {
                 match expect_response(message, id, MessageType::QueryStorageResponse) {
-                    Ok(payload) => {
-                        let features = Described::of_answer(payload).map_or(0, |it| it.features);
-                        self.has_features(now, features);
+                    Ok(Payload::AnnouncedStorageResponse(answer)) => {
+                        self.has_features(now, answer.features);
                     }
+                    // A target without extensions.
+                    Ok(_) => self.has_features(now, 0),
                     Err(failure) => self.fail(failure),
                 }
             }
@@ -213,8 +214,10 @@ impl Rejoin {
             answer @ (Payload::QueryStorageResponse(_)
             | Payload::IdentifiedStorageResponse(_)
             | Payload::AnnouncedStorageResponse(_)) => {
-                let Some(described) = Described::of_answer(answer) else {
-                    return;
+                let described = match Described::of_answer(answer) {
+                    Ok(Some(described)) => described,
+                    Ok(None) => return,
+                    Err(failure) => return self.fail(failure),
                 };
                 let (expected, storage) = (&self.place.storage, &described.storage);
                 if storage != expected {
@@ -505,7 +508,9 @@ mod tests {
                         next_epoch_id: 0,
                         member: 0,
                         state: RecordState::None,
-                        flags: 0,
+                        format: 0,
+                        matrix: 0,
+                        logical_block_size: 0,
                         identity,
                     }),
                 },
@@ -514,6 +519,10 @@ mod tests {
                         total_size: self.storage.total_size,
                         block_size: self.storage.block_size,
                         features: self.features,
+                        version_slots: 0,
+                        last_epoch: 0,
+                        last_number: 0,
+                        unretired: Bytes::new(),
                     })
                 }
                 Payload::InitStorageRequest(_) => Payload::InitStorageResponse,

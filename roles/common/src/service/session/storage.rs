@@ -26,16 +26,20 @@ pub struct Described {
 }
 
 impl Described {
-    /// Extracts the description from the response to a query.
-    pub(super) fn of_answer(answer: Payload) -> Option<Self> {
-        match answer {
-            Payload::QueryStorageResponse(storage) => Some(Self {
+    /// Extracts the description from the response to a query; `None` for any other message.
+    ///
+    /// # Errors
+    ///
+    /// The superblock in it is not valid.
+    pub(super) fn of_answer(answer: Payload) -> Result<Option<Self>, Failure> {
+        let described = match answer {
+            Payload::QueryStorageResponse(storage) => Self {
                 storage,
                 identity: None,
                 superblock: None,
                 features: 0,
-            }),
-            Payload::AnnouncedStorageResponse(answer) => Some(Self {
+            },
+            Payload::AnnouncedStorageResponse(answer) => Self {
                 storage: StorageDetails {
                     total_size: answer.total_size,
                     block_size: answer.block_size,
@@ -43,18 +47,19 @@ impl Described {
                 identity: None,
                 superblock: None,
                 features: answer.features,
-            }),
-            Payload::IdentifiedStorageResponse(answer) => Some(Self {
+            },
+            Payload::IdentifiedStorageResponse(answer) => Self {
                 storage: StorageDetails {
                     total_size: answer.total_size,
                     block_size: answer.block_size,
                 },
-                superblock: Superblock::of_answer(&answer),
+                superblock: Superblock::of_answer(&answer)?,
                 identity: Some(answer.identity),
                 features: 0,
-            }),
-            _ => None,
-        }
+            },
+            _ => return Ok(None),
+        };
+        Ok(Some(described))
     }
 }
 
@@ -181,9 +186,13 @@ impl<L: Layout> Session<L> {
 
     /// Handles the targets' descriptions.
     fn described(&mut self, now: Instant, answers: Vec<Option<Payload>>) {
-        let described = answers
-            .into_iter()
-            .map(|answer| answer.and_then(Described::of_answer));
+        let mut described = Vec::new();
+        for (name, answer) in L::TARGETS.iter().zip(answers) {
+            match answer.map_or(Ok(None), Described::of_answer) {
+                Ok(target) => described.push(target),
+                Err(failure) => return self.fail(failure.context(name)),
+            }
+        }
         if self.has_asked_features {
             for (target, answer) in self.targets.iter_mut().zip(described) {
                 if let (Some(target), Some(answer)) = (target, answer) {
@@ -191,7 +200,7 @@ impl<L: Layout> Session<L> {
                 }
             }
         } else {
-            self.targets = described.collect();
+            self.targets = described;
             if self.identifies && self.wanted_features != 0 {
                 return self.ask_for_features(now);
             }
@@ -222,6 +231,10 @@ impl<L: Layout> Session<L> {
                     total_size,
                     block_size,
                     features: self.features,
+                    version_slots: 0,
+                    last_epoch: 0,
+                    last_number: 0,
+                    unretired: Bytes::new(),
                 });
                 self.answer(answer, Phase::Init);
             }
