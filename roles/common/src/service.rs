@@ -30,7 +30,7 @@ use crate::protocol::{Failure, ProtocolFlags};
 use crate::shutdown::Shutdown;
 use crate::worker::{Answer, DataPath, Worker};
 
-pub use degraded_mode::DegradedMode;
+pub use degraded_mode::{DegradedMode, Superblocks};
 
 // Commands from the main thread of a service to its workers.
 
