@@ -430,7 +430,7 @@ const HALF: usize = BLOCK_SIZE / 2;
 const RECORDS: [usize; 2] = [4096, 8192];
 
 const SEQUENCE: std::ops::Range<usize> = 8..16;
-const SINCE: std::ops::Range<usize> = 76..92;
+const SINCE: std::ops::Range<usize> = 84..100;
 
 #[test]
 fn clean_shutdown_is_trusted() {
@@ -457,28 +457,12 @@ fn clean_shutdown_is_trusted() {
 }
 
 #[test]
-fn use_by_a_service_without_superblocks_is_not_trusted() {
-    let set = Set::new("crc32c");
-    let (old, new) = (set.content(0), set.content(1));
-    set.write(&old);
-    // It does not record that its last session was shut down cleanly.
-    let service = set.sandbox.gga_service(set.ports, 2, &[]);
-    document(set.initiator("read_write_data_validity_test", &new, BLOCKS));
-    document(service);
-    let service = set.service(&[]);
-    let reader = set.reader(&new);
-    wait_for_log(&service, LogEvent::ResyncCompleted, 1);
-    interrupted(reader);
-    assert_eq!(redundancy(service)["verified_stripes"]["fitting"], BLOCKS);
-}
-
-#[test]
 fn blocks_are_recorded_as_durable_only_after_a_clean_stop() {
     let mut set = Set::new("crc32c");
     let content = set.content(0);
     let since = |set: &Set, number: usize| -> Vec<u8> {
         let bytes = std::fs::read(set.sandbox.path(TARGETS[number])).expect("there");
-        let superblocks = RECORDS.map(|place| &bytes[place..place + 96]);
+        let superblocks = RECORDS.map(|place| &bytes[place..place + 104]);
         let newest = superblocks
             .into_iter()
             .max_by_key(|superblock| superblock[SEQUENCE].to_vec());

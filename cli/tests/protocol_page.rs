@@ -34,7 +34,7 @@ fn title(module: &str) -> &'static str {
         "io_message_3_1" => "I/O messages of DOCA 3.1",
         "io_message_3_0" => "I/O messages of DOCA 3.0",
         "sbc" => ".sbc files",
-        "stored_block" => "Stored blocks of gga_offload",
+        "stored_block" => "Stored blocks and stored chunks of gga_offload",
         "backing" => "Backing files of targets",
         other => panic!("the chapter of {other} has no title"),
     }

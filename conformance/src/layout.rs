@@ -9,7 +9,7 @@ use wire::control::{
     AnnouncedStorage, FeatureQuery, FrameDecoder, IdentifiedStorage, IdentityQuery, Message,
     Payload, RdmaConnectionDetails,
 };
-use wire::io_message::{IoMessage, Repr};
+use wire::io_message::{self, IoMessage, Repr, VERSION_OFFSET, Version};
 use wire::layout::{ByteOrder, Kind, Message as MessageLayout, TABLE};
 use wire::release::{CorrelationId as _, IoLayout, Release3_0, Release3_1};
 use wire::{backing, io_message_3_0, io_message_3_1, sbc, stored_block};
@@ -20,7 +20,8 @@ use wire::{backing, io_message_3_0, io_message_3_1, sbc, stored_block};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Vector {
     pub name: String,
-    /// Name of the message in the table of offsets, or `stored_block` for a whole stored block.
+    /// Name of the message in the table of offsets; or `stored_block` or `stored_chunk` for a whole one, or
+    /// `io_message_with_version`.
     pub message: String,
     /// Description of the message in one sentence.
     pub meaning: String,
@@ -192,6 +193,10 @@ const STORED_BLOCK: [&str; 3] = [
     "stored_block_trailer",
 ];
 
+/// Names of the record of a stored chunk and of the version of an I/O message in the table.
+const CHUNK_RECORD: &str = "chunk_record";
+const VERSION: &str = "io_message_version";
+
 /// Checks a vector by decoding and encoding, and the offsets of its fields by the table.
 ///
 /// # Errors
@@ -238,6 +243,22 @@ fn against_table(vector: &Vector, size: usize) -> Result<(), String> {
             base += message.size as usize;
         }
         return Ok(());
+    }
+    if vector.message == "stored_chunk" {
+        let record = vector.fields.iter().find(|field| field.name == "magic");
+        let base = record.map_or(0, |magic| magic.offset);
+        return fields_of(vector, entry(CHUNK_RECORD)?, base);
+    }
+    if vector.message == "io_message_with_version" {
+        let message = entry("io_message")?;
+        let is_before = |field: &&wire::layout::Field| (field.offset as usize) < VERSION_OFFSET;
+        let count = message.fields.iter().take_while(is_before).count();
+        let before = MessageLayout {
+            fields: &message.fields[..count],
+            ..*message
+        };
+        fields_of(vector, &before, 0)?;
+        return fields_of(vector, entry(VERSION)?, VERSION_OFFSET);
     }
     fields_of(vector, entry(&vector.message)?, 0)
 }
@@ -336,6 +357,8 @@ fn decode(message: &str, bytes: &[u8]) -> Result<Decoded, String> {
         "backing_header" => backing_header(bytes),
         "backing_superblock" => backing_superblock(bytes),
         "stored_block" => whole_stored_block(bytes),
+        "stored_chunk" => stored_chunk(bytes),
+        "io_message_with_version" => io_message_with_version(bytes),
         _ => control(message, bytes),
     }
 }
@@ -470,6 +493,19 @@ fn io_message(bytes: &[u8]) -> Result<Decoded, String> {
     })
 }
 
+fn io_message_with_version(bytes: &[u8]) -> Result<Decoded, String> {
+    let mut decoded = io_message(bytes)?;
+    let bytes: &[u8; io_message::SIZE] = bytes.try_into().map_err(|_| "not 64 bytes".to_owned())?;
+    let version = Version::of(bytes);
+    decoded.values.extend([
+        ("epoch", version.epoch.to_string()),
+        ("number", version.number.to_string()),
+        ("retired", version.retired.to_string()),
+    ]);
+    decoded.encoded[VERSION_OFFSET..].copy_from_slice(&version.emit());
+    Ok(decoded)
+}
+
 /// Verifies the generated view, too: encodes the values that it has decoded.
 fn io_message_3_1(bytes: &[u8]) -> Result<Decoded, String> {
     let view = io_message_3_1::IoMessage::new_checked(bytes).map_err(|error| error.to_string())?;
@@ -535,7 +571,7 @@ fn sbc_header(bytes: &[u8]) -> Result<Decoded, String> {
     })
 }
 
-/// Checks the checksum at the end of a backing file's record.
+/// Checks the checksum at the end of a record.
 fn check_checksum(record: &[u8], stored: u32) -> Result<(), String> {
     let checksum = crc32c::crc32c(&record[..record.len() - size_of_val(&stored)]);
     if checksum == stored {
@@ -608,13 +644,6 @@ fn whole_stored_block(bytes: &[u8]) -> Result<Decoded, String> {
     let data_block =
         stored_block::DataBlock::parse(&data[..stored_block::DataBlock::SIZE]).map_err(message)?;
     let trailer = stored_block::Trailer::parse(&bytes[end..]).map_err(message)?;
-    let checksum = crc32c::crc32c(&bytes[..end]);
-    if trailer.unused != 0 && trailer.unused != checksum.max(1) {
-        return Err(format!(
-            "its checksum is {}, the CRC-32C of its bytes {checksum}",
-            trailer.unused
-        ));
-    }
     let content = stored_block::DataBlock::SIZE..header.compressed_size as usize;
     let lz4 = data.get(content).ok_or("its LZ4 data is cut off")?;
     let original = lz4_flex::block::decompress(lz4, header.original_size as usize)
@@ -634,7 +663,49 @@ fn whole_stored_block(bytes: &[u8]) -> Result<Decoded, String> {
             ("compressed_size", header.compressed_size.to_string()),
             ("size_and_raw", data_block.size_and_raw.to_string()),
             ("lz4 data", to_hex(lz4)),
-            ("checksum", trailer.unused.to_string()),
+            ("unused", trailer.unused.to_string()),
+        ],
+        encoded,
+    })
+}
+
+/// The record of data_1 comes first, those of data_2 and data_p last.
+fn stored_chunk(bytes: &[u8]) -> Result<Decoded, String> {
+    let size = stored_block::ChunkRecord::SIZE;
+    let is_first = bytes.starts_with(&stored_block::ChunkRecord::MAGIC.to_be_bytes());
+    let payload_size = bytes.len().checked_sub(size).ok_or("it is cut off")?;
+    let (record, payload) = if is_first {
+        bytes.split_at(size)
+    } else {
+        let (payload, record) = bytes.split_at(payload_size);
+        (record, payload)
+    };
+    let values = stored_block::ChunkRecord::parse(record).map_err(|error| error.to_string())?;
+    if is_first != (values.member == 0) {
+        return Err(format!(
+            "the record of member {} is misplaced",
+            values.member
+        ));
+    }
+    check_checksum(&[payload, record].concat(), values.checksum)?;
+    let emitted = values.emit();
+    let encoded = if is_first {
+        [&emitted, payload].concat()
+    } else {
+        [payload, &emitted].concat()
+    };
+    Ok(Decoded {
+        values: vec![
+            ("payload", to_hex(payload)),
+            ("magic", format!("{:#x}", stored_block::ChunkRecord::MAGIC)),
+            ("member", values.member.to_string()),
+            ("set_high", values.set_high.to_string()),
+            ("set_low", values.set_low.to_string()),
+            ("stripe", values.stripe.to_string()),
+            ("epoch", values.epoch.to_string()),
+            ("number", values.number.to_string()),
+            ("compressed_size", values.compressed_size.to_string()),
+            ("checksum", values.checksum.to_string()),
         ],
         encoded,
     })
@@ -729,8 +800,12 @@ mod tests {
         let covered: BTreeSet<String> =
             vectors().into_iter().map(|vector| vector.message).collect();
         for message in TABLE {
-            let whole = STORED_BLOCK.contains(&message.name);
-            let name = if whole { "stored_block" } else { message.name };
+            let name = match message.name {
+                part if STORED_BLOCK.contains(&part) => "stored_block",
+                CHUNK_RECORD => "stored_chunk",
+                VERSION => "io_message_with_version",
+                name => name,
+            };
             assert!(covered.contains(name), "{name}");
         }
     }
@@ -750,7 +825,12 @@ mod tests {
             "io_message_write",
             "io_message_result",
             "stored_block",
-            "stored_block_without_checksum",
+            "stored_chunk_data_1",
+            "stored_chunk_data_2",
+            "stored_chunk_data_p",
+            "io_message_write_version",
+            "io_message_read_before",
+            "io_message_flush_with_version",
         ] {
             assert!(names.contains(name), "{name}");
         }

@@ -16,7 +16,8 @@ use arbitrary::{Arbitrary, Result, Unstructured};
 use tempfile::NamedTempFile;
 
 use super::{
-    backing, control_frames, io_message, json_flags, nbd, sbc, settings, shared, stored_block,
+    backing, chunk_record, control_frames, io_message, json_flags, nbd, sbc, settings, shared,
+    stored_block,
 };
 
 /// A property, and the generator of its inputs.
@@ -38,7 +39,7 @@ fn input<I: for<'a> Arbitrary<'a>>(bytes: &[u8], property: fn(&I)) {
     }
 }
 
-pub const ALL: [Search; 9] = [
+pub const ALL: [Search; 10] = [
     Search {
         name: "control_frames",
         size: 2048,
@@ -68,6 +69,12 @@ pub const ALL: [Search; 9] = [
         size: 256,
         share: 1000,
         try_with: |bytes| input(bytes, backing::property),
+    },
+    Search {
+        name: "chunk_record",
+        size: 256,
+        share: 1000,
+        try_with: |bytes| input(bytes, chunk_record::property),
     },
     Search {
         name: "stored_block",

@@ -12,7 +12,7 @@ use role_initiator::layout::{self, Layout, Share};
 use role_target::request::{self, Limits, examine};
 use volume::endpoint::{Completed, Request as Asked, Requests};
 use wire::control::StorageDetails;
-use wire::io_message::{IoMessage, IoMessageType, Repr, SIZE};
+use wire::io_message::{IoMessage, IoMessageType, Repr, SIZE, Version};
 use wire::release::{Release, Release3_2};
 
 use super::control_frames::rest;
@@ -110,6 +110,13 @@ fn view(bytes: &[u8]) {
         let mut in_place = IoMessage::new_unchecked_len(*bytes);
         in_place.answer(7);
         assert_eq!(Repr::parse(&in_place), Ok(expected));
+        let version = Version::of(bytes);
+        assert_eq!(version.epoch, double_word(bytes, 40));
+        assert_eq!(version.number, double_word(bytes, 48));
+        assert_eq!(version.retired, double_word(bytes, 56));
+        version.write(&mut clean);
+        assert_eq!(clean[40..], bytes[40..], "every version round-trips");
+        assert_eq!(clean[..40], repr.to_bytes()[..40], "no other byte changes");
         let in_place = in_place.into_inner();
         assert_eq!(
             (&in_place[4..8], &in_place[40..]),

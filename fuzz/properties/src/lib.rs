@@ -7,6 +7,7 @@
 //! * [`io_message`]: I/O messages, as targets, services and initiators receive them
 //! * [`sbc`]: the initial content of a target
 //! * [`stored_block`]: stored blocks of the gga_offload service
+//! * [`chunk_record`]: records of stored chunks
 //! * [`json_flags`]: JSON files of flags
 //! * [`backing`]: the header of a target's backing file
 //! * [`mod@nbd`]: messages of NBD clients
@@ -19,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 pub mod backing;
+pub mod chunk_record;
 pub mod control_frames;
 pub mod harness;
 pub mod io_message;

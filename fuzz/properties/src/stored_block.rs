@@ -285,7 +285,7 @@ fn make_checksum_right(stored: &mut [u8]) {
     if let Some(end) = stored.len().checked_sub(Trailer::SIZE) {
         let (before, trailer) = stored.split_at_mut(end);
         let checksum = bound_checksum_of(before, PLACE);
-        trailer.copy_from_slice(&Trailer { checksum }.emit());
+        trailer.copy_from_slice(&Trailer { unused: checksum }.emit());
     }
 }
 
@@ -333,7 +333,7 @@ fn sizes_and_checksum(bytes: &[u8], geometry: Geometry) -> Option<(Header, Verdi
     let data = Header::SIZE + header.compressed_size as usize;
     assert!(data >= Header::SIZE + DataBlock::SIZE && data <= bytes.len() - Trailer::SIZE);
     let (before, trailer) = bytes.split_at(bytes.len() - Trailer::SIZE);
-    let stored = Trailer::parse(trailer).expect("its size").checksum;
+    let stored = Trailer::parse(trailer).expect("its size").unused;
     let calculated = bound_checksum_of(before, PLACE);
     let without_set = Place {
         set: SetId::NONE,

@@ -6,7 +6,7 @@ use fuzz_properties::harness::{ALL, Counts, Table, snapshot};
 const INPUTS: u64 = 1500;
 
 /// All decoders of the project. A new one has to be added here, and to a property.
-const DECODERS: [&str; 37] = [
+const DECODERS: [&str; 38] = [
     ".sbc file or plain content",
     ".sbc header",
     "Comch frame",
@@ -17,6 +17,7 @@ const DECODERS: [&str; 37] = [
     "RDMA connection by address",
     "RDMA connection details",
     "backing file's header",
+    "chunk record",
     "control frames: a stream of them",
     "control frames: header",
     "control payload: create_rdma_connection_request",

@@ -6,8 +6,8 @@ use std::time::Duration;
 use arbitrary::{Arbitrary, Result, Unstructured};
 use arbtest::arbtest;
 use fuzz_properties::{
-    backing, control_frames, io_message, json_flags, nbd, sbc, settings, shared, stored_block,
-    vhost_user, virtqueue,
+    backing, chunk_record, control_frames, io_message, json_flags, nbd, sbc, settings, shared,
+    stored_block, vhost_user, virtqueue,
 };
 
 /// Time per property.
@@ -73,6 +73,11 @@ fn vhost_user_front_ends() {
 #[test]
 fn backing_headers() {
     run(256, backing::property);
+}
+
+#[test]
+fn chunk_records() {
+    run(256, chunk_record::property);
 }
 
 #[test]

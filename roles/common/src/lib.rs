@@ -9,6 +9,7 @@
 
 pub mod application;
 pub mod budget;
+pub mod checksum;
 pub mod console;
 pub mod control;
 pub mod data_path;

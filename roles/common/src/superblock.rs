@@ -105,6 +105,20 @@ impl fmt::Display for Format {
     }
 }
 
+impl fmt::Display for Form {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let matrix = match self.matrix {
+            MatrixType::Vandermonde => "vandermonde",
+            MatrixType::Cauchy => "cauchy",
+        };
+        write!(
+            f,
+            "{} for --logical-block-size {} and --matrix-type {matrix}",
+            self.format, self.logical_block_size
+        )
+    }
+}
+
 /// A superblock without a valid form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FormError {

@@ -8,26 +8,27 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use clap::{Parser, ValueEnum};
-use doca::{Device, Mmap};
+use doca::{Device, ErrorCode, Mmap};
 use role_common::Failure;
 use role_common::application::Environment;
 use role_common::flags::{GeneralFlags, OutputFlags, RoleFlags, mebibytes, server_address};
 use role_common::network::HostPort;
-use role_common::service::session::{Described, Memory, Returned};
+use role_common::service::session::{Described, Layout, Memory, Returned};
 use role_common::service::{
     self, DegradedMode, Reply, Service, ServiceFlags, WorkerCommand, WorkerSetup,
 };
 use role_common::shutdown::Waker;
-use role_common::stored_block::{Checksum, Geometry, MatrixType, logical_block_size};
-use role_common::superblock::{self, SetId, Superblock};
+use role_common::stored_block::{Geometry, MatrixType, logical_block_size};
+use role_common::superblock::{self, Form, Format, SetId, Superblock};
 use serde::Serialize;
-use wire::control::FEATURE_FLUSH;
+use wire::control::{FEATURE_FLUSH, FEATURE_VERSIONS};
 use wire::release::Release;
 
 use super::{Placement, Target};
 use crate::data_path::slots::{StripeBuffer, StripeMemory};
 use crate::data_path::{self, AnyGgaDataPath, Commands, Setup, all_slots};
 use crate::engine::assembly::{Assembly, Found, Instructions, assemble};
+use crate::engine::chunk::Stamp;
 use crate::engine::membership::EpochIds;
 use crate::engine::request::Volume;
 use crate::engine::set::{ScrubPlan, Set};
@@ -84,8 +85,8 @@ pub struct Flags {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub trigger_recovery_read_every_n: u32,
 
-    /// Size of the initiator's blocks, which may then have any content. Without it, they have the size of the stored blocks,
-    /// and must compress
+    /// Size of the initiator's blocks. They may have any content, and survive the loss of any one target. Without it, blocks have the reference's form:
+    /// they have the size of the stored blocks, and must compress
     #[arg(long, value_name = "BYTES", value_parser = logical_block_size)]
     pub logical_block_size: Option<u32>,
 
@@ -98,15 +99,12 @@ pub struct Flags {
     )]
     pub placement: Placement,
 
-    /// Checksums of stored blocks: policy for writes and reads
-    #[arg(long, value_enum, value_name = "POLICY", default_value = "crc32c")]
-    pub checksum: ChecksumPolicy,
+    /// Continue I/O without a target that fails or does not respond: on with --logical-block-size, off without it, since the reference's form
+    /// of blocks has nothing to tell a stale chunk by
+    #[arg(long, value_enum, value_name = "SWITCH")]
+    pub degraded: Option<Degraded>,
 
-    /// Continue I/O without a target that fails or does not respond
-    #[arg(long, value_enum, value_name = "SWITCH", default_value = "off")]
-    pub degraded: Degraded,
-
-    /// With --degraded on, rebuild all of this target, regardless of its contents, starting with the first I/O
+    /// Rebuild all of this target from the other two, whatever it contains
     #[arg(long, value_enum, value_name = "TARGET")]
     pub rebuild: Option<Target>,
 
@@ -153,30 +151,6 @@ fn scrub(text: &str) -> Result<Scrub, String> {
     }
 }
 
-/// Checksum policy: the trailer of written blocks, and the trailers that reads accept.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ChecksumPolicy {
-    /// Write checksums; verify a block without one against its parity when it is read
-    #[default]
-    Crc32c,
-    /// Do not write checksums (the reference's format); still verify those of blocks that have one
-    Off,
-    /// Write checksums; reading a block without one is an I/O error
-    Require,
-}
-
-impl ChecksumPolicy {
-    /// The checksum of written blocks.
-    #[must_use]
-    pub fn written(self) -> Checksum {
-        match self {
-            Self::Crc32c | Self::Require => Checksum::Crc32c,
-            Self::Off => Checksum::Off,
-        }
-    }
-}
-
 /// Policy for the loss of a target during I/O.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -184,7 +158,7 @@ pub enum Degraded {
     /// End the session, as the reference does
     #[default]
     Off,
-    /// Continue with the other two; after a second loss, writes are I/O errors
+    /// Continue with the other two; after a second loss, wait until one of them is back
     On,
 }
 
@@ -203,17 +177,21 @@ impl RoleFlags for Flags {
 
     fn check(&self) -> Result<(), Failure> {
         self.service.tls.check()?;
-        match self.rebuild {
-            Some(target) if self.degraded == Degraded::Off => Err(Failure::invalid(format!(
-                "--rebuild {} is only possible with --degraded on",
-                target.name()
-            ))),
-            _ if self.degraded == Degraded::On && !self.placement.is_writable() => {
-                Err(Failure::invalid(
-                    "--placement whole-blocks is only possible with --degraded off: nothing is written to such targets"
-                        .to_owned(),
-                ))
+        let stores_chunks = self.logical_block_size.is_some();
+        let refused = |text: &str| Err(Failure::invalid(text.to_owned()));
+        match (stores_chunks, self.degraded) {
+            (false, Some(Degraded::On)) => refused(
+                "--degraded on needs --logical-block-size: in the reference's form of blocks, nothing tells a stale chunk from a current one",
+            ),
+            (true, Some(Degraded::Off)) => {
+                refused("--degraded off is only possible without --logical-block-size")
             }
+            (false, _) if self.rebuild.is_some() => {
+                refused("--rebuild is only possible with --logical-block-size")
+            }
+            (true, _) if !self.placement.is_writable() => refused(
+                "--placement whole-blocks is only possible without --logical-block-size: nothing is written to such targets",
+            ),
             _ => Ok(()),
         }
     }
@@ -229,7 +207,6 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
         flags.data_2_storage.clone(),
         flags.data_p_storage.clone(),
     ];
-    let is_degradable = flags.degraded == Degraded::On;
     let set = Arc::<Mutex<Option<Arc<Set>>>>::default();
     environment.metrics.declare(&COUNTS, false);
     let section_of = Arc::clone(&set);
@@ -249,12 +226,11 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
         prepared: None,
         layout,
         matrix_type: flags.matrix_type,
-        checksum: flags.checksum,
         scrub_rate: flags.scrub_rate,
         recover_every: flags.trigger_recovery_read_every_n,
         waker: environment.shutdown.waker().clone(),
         stall_timeout: flags.service.control_timeout / 2,
-        is_degradable,
+        parking_timeout: parking_timeout(flags.service.io_timeout.0),
         history: Rc::clone(&history),
     };
     service::run(
@@ -265,12 +241,19 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
         &environment,
         |cores| {
             let summary = history.set().as_deref().map(Set::summary);
-            let summary = summary.filter(|summary| is_degradable || summary.is_worth_reporting());
+            let summary = summary.filter(|_| layout.format() == Format::StoredChunks);
             environment
                 .console
                 .report(&GgaStatistics::new(crate::NAME, cores, summary));
         },
     )
+}
+
+/// Time that I/Os wait for two current targets: shorter than the time without a completion after which the session is abandoned.
+fn parking_timeout(io_timeout: Option<Duration>) -> Duration {
+    io_timeout.map_or(Duration::from_secs(u64::from(u32::MAX)), |timeout| {
+        timeout * 4 / 5
+    })
 }
 
 /// State that outlives a session.
@@ -298,7 +281,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Schedule of the first scrub. The interval between stripes is set later, when the block size is known.
 fn plan_of(flags: &Flags) -> ScrubPlan {
     let (next, every) = match flags.scrub {
-        _ if !flags.placement.is_writable() => (None, None),
+        // Blocks of the reference's form cannot be verified.
+        _ if flags.logical_block_size.is_none() => (None, None),
         Scrub::Off => (None, None),
         Scrub::Once => (Some(Duration::ZERO), None),
         Scrub::Every(period) => (Some(period), Some(period)),
@@ -308,7 +292,6 @@ fn plan_of(flags: &Flags) -> ScrubPlan {
         every,
         interval: Duration::ZERO,
         cursor: 0,
-        converts: flags.checksum != ChecksumPolicy::Off && flags.placement.is_writable(),
     }
 }
 
@@ -317,14 +300,13 @@ struct GgaOffload {
     prepared: Option<Prepared>,
     layout: Striped,
     matrix_type: MatrixType,
-    checksum: ChecksumPolicy,
     /// Maximum rate of a scrub in bytes of blocks per second.
     scrub_rate: u64,
     recover_every: u32,
     waker: Waker,
     stall_timeout: Duration,
-    /// `true` if the session continues without a failed target.
-    is_degradable: bool,
+    /// Time that I/Os wait for two current targets.
+    parking_timeout: Duration,
     history: Rc<History>,
 }
 
@@ -347,29 +329,38 @@ impl GgaOffload {
         move || waker.wake()
     }
 
+    fn stores_chunks(&self) -> bool {
+        self.layout.format() == Format::StoredChunks
+    }
+
     /// Decides which targets are current, from their superblocks.
-    fn assemble(&self, targets: &[Option<Described>]) -> Result<Assembly, Failure> {
+    fn assemble(
+        &self,
+        targets: &[Option<Described>],
+        geometry: Geometry,
+    ) -> Result<Assembly, Failure> {
         let mut found = [Found::Missing; 3];
-        for (found, target) in found.iter_mut().zip(targets) {
-            *found = target.as_ref().map_or(Found::Missing, found_of);
+        let mut unretired = [const { Vec::new() }; 3];
+        for ((found, unretired), target) in found.iter_mut().zip(&mut unretired).zip(targets) {
+            if let Some(target) = target {
+                *found = found_of(target);
+                unretired.clone_from(&target.versions.unretired);
+            }
         }
-        let set = self.history.set();
         let random = superblock::random()?;
         let (seed, _) = random.split_at(size_of::<u64>());
         let instructions = Instructions {
             rebuild: self.history.rebuild.get(),
-            stale: set.as_deref().and_then(Set::stale),
-            writes_checksums: self.checksum != ChecksumPolicy::Off,
+            form: Form {
+                format: Format::StoredChunks,
+                matrix: self.matrix_type,
+                logical_block_size: geometry.logical_block_size,
+            },
             new_set: SetId::random()?,
             ids: EpochIds::new(u64::from_be_bytes(seed.try_into().unwrap_or_default())),
         };
-        let assembly = assemble(found, instructions)
-            .map_err(|refusal| Failure::invalid(refusal.to_string()))?;
-        if assembly.membership.is_none() {
-            // The superblocks record it from now on.
-            self.history.rebuild.set(None);
-        }
-        Ok(assembly)
+        assemble(found, &unretired, instructions)
+            .map_err(|refusal| Failure::invalid(refusal.to_string()))
     }
 
     /// Returns the set of the session and the target with this number.
@@ -396,11 +387,40 @@ fn first_of_mirrored(capacity: u64, geometry: Geometry, buffers: u64) -> Result<
 
 /// The description of a reachable target, for the assembly.
 fn found_of(target: &Described) -> Found {
-    match (&target.identity, target.superblock) {
-        (None, _) => Found::Mute,
-        (Some(_), None) => Found::Blank,
-        (Some(_), Some(superblock)) => Found::Superblock(superblock),
+    target.superblock.map_or(Found::Blank, Found::Superblock)
+}
+
+/// Checks that all targets that are present can store chunks, and returns the number of versions that each of them can keep.
+fn version_slots(targets: &[Option<Described>]) -> Result<u32, Failure> {
+    let mut least = u32::MAX;
+    for (target, name) in targets.iter().zip(<Striped as Layout>::TARGETS) {
+        let Some(target) = target else {
+            continue;
+        };
+        if target.identity.is_none() || target.features & FEATURE_VERSIONS == 0 {
+            return Err(Failure::new(
+                ErrorCode::NOT_SUPPORTED,
+                format!(
+                    "{name}: --logical-block-size needs targets that keep versions of blocks (doca_storage_target_rdma of this project, in a session of 3.2)"
+                ),
+            ));
+        }
+        least = least.min(target.versions.slots);
     }
+    Ok(least)
+}
+
+/// Checks that no target of blocks in the reference's form belongs to a set.
+fn refuse_members(targets: &[Option<Described>]) -> Result<(), Failure> {
+    for (target, name) in targets.iter().zip(<Striped as Layout>::TARGETS) {
+        if let Some(superblock) = target.as_ref().and_then(|target| target.superblock) {
+            return Err(Failure::invalid(format!(
+                "{name}: it is a member of set {}, which stores {}; start the service with --logical-block-size {}",
+                superblock.set, superblock.form, superblock.form.logical_block_size
+            )));
+        }
+    }
+    Ok(())
 }
 
 impl Service for GgaOffload {
@@ -420,6 +440,7 @@ impl Service for GgaOffload {
         let geometry = self.layout.geometry(storage)?;
         let volume = Volume {
             geometry,
+            format: self.layout.format(),
             block_count: storage.total_size / u64::from(storage.block_size),
             placement: self.layout.placement,
         };
@@ -437,16 +458,17 @@ impl Service for GgaOffload {
             Release::V3_1 | Release::V3_2 => 0,
         };
         let (stripe_memory, export) = StripeMemory::allocate(device, geometry, first, buffers)?;
-        let (assembly, set_id) = if self.is_degradable {
-            let assembly = self.assemble(&memory.targets)?;
-            let set_id = assembly
-                .membership
-                .as_ref()
-                .map(|membership| membership.set());
-            (assembly, set_id.unwrap_or(SetId::NONE))
+        let (assembly, slots) = if self.stores_chunks() {
+            let slots = version_slots(&memory.targets)?;
+            (self.assemble(&memory.targets, geometry)?, slots)
         } else {
-            (Assembly::unmanaged(), set_of(&memory.targets))
+            refuse_members(&memory.targets)?;
+            (Assembly::unmanaged(), 0)
         };
+        let set_id = assembly
+            .membership
+            .as_ref()
+            .map_or(SetId::NONE, |membership| membership.set());
         let mut plan = self.history.scrub.get();
         let block = u64::from(geometry.logical_block_size);
         let nanoseconds = block.saturating_mul(1_000_000_000) / self.scrub_rate.max(1);
@@ -456,6 +478,7 @@ impl Service for GgaOffload {
             memory.core_count,
             assembly,
             plan,
+            slots,
             self.wake(),
         );
         let set = Arc::new(set);
@@ -494,11 +517,10 @@ impl Service for GgaOffload {
             commands: Arc::clone(&prepared.commands),
             volume: prepared.volume,
             matrix_type: self.matrix_type,
-            checksum: self.checksum,
             set_id: prepared.set_id,
             recover_every: self.recover_every,
-            is_degradable: self.is_degradable,
             stall_timeout: self.stall_timeout,
+            parking_timeout: self.parking_timeout,
             began: self.history.began,
         };
         Ok(|| data_path::create(setup))
@@ -519,19 +541,11 @@ impl Service for GgaOffload {
     }
 
     fn degraded_mode(&mut self) -> Option<&mut dyn DegradedMode> {
-        if self.is_degradable { Some(self) } else { None }
-    }
-}
-
-/// The set in the targets' superblocks, if they agree: checksums of blocks are bound to it.
-fn set_of(targets: &[Option<Described>]) -> SetId {
-    let mut sets = targets.iter().map(|target| {
-        let superblock = target.as_ref()?.superblock?;
-        Some(superblock.set)
-    });
-    match sets.next() {
-        Some(Some(set)) if sets.all(|other| other == Some(set)) => set,
-        _ => SetId::NONE,
+        if self.stores_chunks() {
+            Some(self)
+        } else {
+            None
+        }
     }
 }
 
@@ -539,12 +553,8 @@ impl Drop for GgaOffload {
     /// Keeps the scrub plan for the next session, and warns of missed stripes.
     fn drop(&mut self) {
         if let Some(prepared) = &self.prepared {
-            let converts = self.history.scrub.get().converts;
-            self.history.scrub.set(ScrubPlan {
-                converts,
-                ..prepared.set.scrub_plan()
-            });
-            if self.is_degradable {
+            self.history.scrub.set(prepared.set.scrub_plan());
+            if self.stores_chunks() {
                 prepared.set.warn_of_missed_stripes();
             }
         }
@@ -579,9 +589,11 @@ impl DegradedMode for GgaOffload {
         };
         let before = &prepared.identities[target.number()];
         let is_same_storage = before.is_some() && *before == described.identity;
+        let (epoch, number) = described.versions.last;
+        let last = Stamp { epoch, number };
         prepared
             .set
-            .admit(*target, found_of(described), is_same_storage)
+            .admit(*target, found_of(described), is_same_storage, last)
             .map_err(Failure::invalid)
     }
 
@@ -598,8 +610,7 @@ impl DegradedMode for GgaOffload {
 
     fn rejoined(&mut self, target: usize, returned: &Returned) {
         if let Some((set, target)) = self.set_and(target) {
-            let keeps = returned.identity.is_some();
-            set.rejoin(target, returned.has_kept, keeps);
+            set.rejoin(target, returned.has_kept);
         }
         if let Some(prepared) = &mut self.prepared
             && let Some(identity) = prepared.identities.get_mut(target)
@@ -668,28 +679,24 @@ mod tests {
         assert_eq!(flags.matrix_type, MatrixType::Vandermonde);
         assert_eq!(flags.trigger_recovery_read_every_n, 0);
         assert_eq!(flags.logical_block_size, None);
-        assert_eq!(flags.checksum, ChecksumPolicy::Crc32c);
-        assert_eq!(flags.degraded, Degraded::Off);
+        assert_eq!(flags.degraded, None);
         assert_eq!(flags.service.command_channel_name, "doca_storage_comch");
     }
 
     #[test]
     fn extensions_are_parsed() {
         let flags = parse(&format!(
-            "{MANDATORY} --matrix-type cauchy --trigger-recovery-read-every-n 10 --logical-block-size 4096 --checksum require"
+            "{MANDATORY} --matrix-type cauchy --trigger-recovery-read-every-n 10 --logical-block-size 4096"
         ))
         .expect("flags");
         assert_eq!(flags.matrix_type, MatrixType::Cauchy);
         assert_eq!(flags.trigger_recovery_read_every_n, 10);
         assert_eq!(flags.logical_block_size, Some(4096));
-        assert_eq!(flags.checksum.written(), Checksum::Crc32c);
-        let flags = parse(&format!("{MANDATORY} --degraded on")).expect("flags");
-        assert_eq!(flags.degraded, Degraded::On);
-        assert_eq!(flags.rebuild, None);
-        let flags = parse(&format!("{MANDATORY} --degraded on --rebuild data_p")).expect("flags");
+        let chunks = format!("{MANDATORY} --logical-block-size 4096");
+        let flags = parse(&format!("{chunks} --degraded on")).expect("flags");
+        assert_eq!((flags.degraded, flags.rebuild), (Some(Degraded::On), None));
+        let flags = parse(&format!("{chunks} --rebuild data_p")).expect("flags");
         assert_eq!(flags.rebuild, Some(Target::DataP));
-        let flags = parse(&format!("{MANDATORY} --checksum off")).expect("flags");
-        assert_eq!(flags.checksum.written(), Checksum::Off);
     }
 
     #[test]
@@ -720,7 +727,6 @@ mod tests {
                 "--trigger-recovery",
             ),
             ("--logical-block-size", "0", "--logical-block-size"),
-            ("--checksum", "md5", "require"),
             ("--control-timeout", "0", "--control-timeout"),
             ("--degraded", "", "--degraded"),
             ("--degraded", "yes", "--degraded"),

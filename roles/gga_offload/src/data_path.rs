@@ -17,25 +17,25 @@ use doca::{
     Lz4Stream, Mmap, Producer, Slots, TwoBuffers, WorkerPe,
 };
 use driver::{
-    AnswerSent, ChunkRequestSent, Decompressed, Driver, Fetched, ParityCreated, Recovered,
+    AnswerSent, ChunkRequestSent, Copied, Decompressed, Driver, ParityCreated, Recovered,
     RequestReceived, ResultReceived,
 };
 use role_common::data_path::{
     ComchEndpoints, Messages, TargetEndpoints, run_to_end, wait_until_running,
 };
 use role_common::service::{Command, Reply, WorkerCommand, WorkerSetup};
-use role_common::stored_block::{Encoder, Geometry, MatrixType};
-use role_common::superblock::SetId;
+use role_common::stored_block::{Encoder, MatrixType};
+use role_common::superblock::{Format, SetId};
 use role_common::worker::{DataPath, RunFlag};
 use role_common::{Failure, FirstFailure};
 use slots::{
-    ANSWER, FetchMemory, Fetcher, IdleSlots, MessagePlaces, PrivateMemory, RECEIVE, SlotTask,
-    StripeBuffer, StripeMemory, TASK, idle,
+    ANSWER, Copier, CopyMemory, IdleSlots, MessagePlaces, PrivateMemory, RECEIVE, SlotTask,
+    StripeMemory, TASK, idle,
 };
 use wire::control::RdmaConnectionRole;
 use wire::release::{IoLayout, Release, Release3_0, Release3_1, Release3_2};
 
-use super::app::ChecksumPolicy;
+use super::engine::chunk;
 use super::engine::request::Volume;
 use super::engine::set::Set;
 use super::engine::stripes::StripeLocks;
@@ -46,12 +46,6 @@ use super::{Target, Targets};
 /// Maximum number of deferred slots per transaction: a request to each of the three targets, one other task, and a receive for each
 /// target's result.
 const DEFERRED: usize = 3 + 1 + 3;
-
-/// Returns `true` if stripes that were never written read as zeros. With blocks of the reference's sizes they are I/O errors, as the
-/// reference does not know them either, and such sets are filled by the generator.
-pub(crate) fn zeroes_unwritten(geometry: Geometry) -> bool {
-    !geometry.is_compatible()
-}
 
 /// Number of a worker's slots for this many requests of the initiator.
 pub(crate) fn all_slots(requests: u32) -> u32 {
@@ -67,34 +61,33 @@ pub(crate) struct Setup {
     pub(crate) commands: Arc<Commands>,
     pub(crate) volume: Volume,
     pub(crate) matrix_type: MatrixType,
-    pub(crate) checksum: ChecksumPolicy,
-    /// The set that checksums are bound to.
+    /// The set that chunks belong to.
     pub(crate) set_id: SetId,
     pub(crate) recover_every: u32,
-    pub(crate) is_degradable: bool,
     /// `true` if initiator and targets have announced flushes and durable writes.
     pub(crate) flush: bool,
     /// Time without an answer after which a target is unresponsive.
     pub(crate) stall_timeout: Duration,
+    /// Time that I/Os wait for two current targets.
+    pub(crate) parking_timeout: Duration,
     /// Origin of the engine's time.
     pub(crate) began: Instant,
 }
 
 impl Setup {
-    /// Returns `true` if parity is computed from the stored block in private memory: a target that was detached while it was paused may still
-    /// write to its chunk in the stripe buffer.
-    fn has_private_parity(&self) -> bool {
-        self.is_degradable
+    /// Returns `true` if blocks are stored as chunks, `false` for the reference's form.
+    fn stores_chunks(&self) -> bool {
+        self.volume.format == Format::StoredChunks
     }
 }
 
-/// The memory that content is fetched from and to.
-fn fetch_memory<'a>(
+/// The memory that blocks are copied from and to.
+fn copy_memory<'a>(
     inventory: &'a BufInventory,
     setup: &'a Setup,
     private: &'a PrivateMemory,
-) -> FetchMemory<'a> {
-    FetchMemory {
+) -> CopyMemory<'a> {
+    CopyMemory {
         inventory,
         initiator: &setup.initiator,
         private,
@@ -147,7 +140,8 @@ pub(crate) struct GgaDataPath<L: IoLayout> {
     /// `None` while the target is detached.
     targets: [Option<TargetEndpoints>; 3],
     coding: ErasureCoding,
-    decompressor: Compress,
+    /// `None` if blocks are stored as chunks.
+    decompressor: Option<Compress>,
     inventory: BufInventory,
     message_map: Mmap,
     places: MessagePlaces,
@@ -229,40 +223,41 @@ impl<L: IoLayout> GgaDataPath<L> {
             .recover_tasks(count.saturating_mul(2))
             .recover_handler::<Recovered<L>>()
             .start(&pe)?;
-        let decompressor = Compress::builder(&worker.device)
-            .decompress_lz4_stream_tasks(count)
-            .decompress_lz4_stream_handler::<Decompressed<L>>()
-            .start(&pe)?;
-        let fetcher = Fetcher::start::<Fetched<L>>(&pe, &worker.device, count)?;
+        let stores_chunks = setup.stores_chunks();
+        let decompressor = if stores_chunks {
+            None
+        } else {
+            let builder = Compress::builder(&worker.device)
+                .decompress_lz4_stream_tasks(count)
+                .decompress_lz4_stream_handler::<Decompressed<L>>();
+            Some(builder.start(&pe)?)
+        };
+        let copier = Copier::start::<Copied<L>>(&pe, &worker.device, count, stores_chunks)?;
         let engine = StripeEngine::new(engine::Setup {
             worker: worker.index,
             requests,
             recover_every: setup.recover_every,
-            requires_checksums: setup.checksum == ChecksumPolicy::Require,
-            is_writable: setup.volume.placement.is_writable(),
-            zeroes_unwritten: zeroes_unwritten(geometry),
-            is_degradable: setup.is_degradable,
+            stores_chunks,
             stall_timeout: setup.stall_timeout,
+            parking_timeout: setup.parking_timeout,
             set: Arc::clone(&setup.set),
             locks: Arc::clone(&setup.locks),
         });
         let driver = Driver {
             layouts,
             idle: IdleSlots::default(),
-            fetcher,
+            copier,
             deferred: VecDeque::with_capacity(slots * DEFERRED),
             private,
             engine,
             leaving: Targets::NONE,
-            encoder: Encoder::new(geometry, setup.checksum.written()),
+            encoder: Encoder::new(geometry, role_common::stored_block::Checksum::Off),
             content: vec![0; geometry.logical_block_size as usize],
             stored: vec![0; geometry.stored_block_size as usize],
-            recovered: vec![0; geometry.half_block_size() as usize],
-            judged: None,
+            examined: None,
             clock: Clock::new(setup.began),
             failure: FirstFailure::default(),
             run: RunFlag::default(),
-            is_ending: false,
             setup,
         };
         Ok(Self {
@@ -296,13 +291,15 @@ impl<L: IoLayout> GgaDataPath<L> {
         };
         let states = || {
             let targets = self.targets.iter().flatten();
-            let accelerators = [self.coding.state(), self.decompressor.state()];
+            let accelerators = [self.coding.state()].into_iter();
+            let decompressor = self.decompressor.as_ref().map(Compress::state);
             comch
                 .states()
                 .into_iter()
                 .chain(targets.flat_map(TargetEndpoints::states))
-                .chain([self.driver.fetcher.state()])
+                .chain([self.driver.copier.state()])
                 .chain(accelerators)
+                .chain(decompressor)
         };
         let what = "the Comch, RDMA and accelerator contexts";
         wait_until_running(&self.pe, within, what, states)?;
@@ -311,8 +308,8 @@ impl<L: IoLayout> GgaDataPath<L> {
         let allocated = self.allocate(comch, initiator_consumer);
         self.driver.idle = allocated.map_err(|failure| failure.context(what))?;
         let driver = &mut self.driver;
-        let memory = fetch_memory(&self.inventory, &driver.setup, &driver.private);
-        driver.fetcher.prepare::<Fetched<L>>(&self.pe, &memory)?;
+        let memory = copy_memory(&self.inventory, &driver.setup, &driver.private);
+        driver.copier.prepare::<Copied<L>>(&self.pe, &memory)?;
         for target in Target::ALL {
             if self.targets[target.number()].is_some() {
                 self.exchange_messages(target)?;
@@ -344,31 +341,37 @@ impl<L: IoLayout> GgaDataPath<L> {
         let (private, memory) = (self.driver.private.mmap(), &setup.memory.mmap);
         let slots = self.places.slots;
         let encoding = self.coding.matrix(setup.matrix_type.into(), 2, 1)?;
-        let from = if setup.has_private_parity() {
+        let chunks = if setup.stores_chunks() {
             private
         } else {
             memory
         };
-        let parities = Slots::with_two_buffers(pe, inventory, from, memory, slots, |_| ())?;
+        let parities = Slots::with_two_buffers(pe, inventory, chunks, chunks, slots, |_| ())?;
         self.coding
             .create_in::<TASK, ParityCreated<L>>(&parities, &encoding)?;
         let recoveries = [
             self.recoveries(&encoding, Target::Data1)?,
             self.recoveries(&encoding, Target::Data2)?,
         ];
-        let decompressions =
-            Slots::with_two_buffers(pe, inventory, private, &setup.initiator, slots, |_| ())?;
-        self.decompressor
-            .decompress_lz4_stream_in::<TASK, Decompressed<L>>(
-                &decompressions,
-                Lz4Stream::default(),
-            )?;
+        let decompressions = match &self.decompressor {
+            None => Vec::new(),
+            Some(decompressor) => {
+                let initiator = &setup.initiator;
+                let slots =
+                    Slots::with_two_buffers(pe, inventory, private, initiator, slots, |_| ())?;
+                decompressor.decompress_lz4_stream_in::<TASK, Decompressed<L>>(
+                    &slots,
+                    Lz4Stream::default(),
+                )?;
+                idle(slots)
+            }
+        };
 
         let mut idle_slots = IdleSlots {
             messages: idle(messages),
             parities: idle(parities),
             recoveries: recoveries.map(idle),
-            decompressions: idle(decompressions),
+            decompressions,
             ..IdleSlots::default()
         };
         self.set_ranges(&mut idle_slots)
@@ -383,14 +386,17 @@ impl<L: IoLayout> GgaDataPath<L> {
         missing: Target,
     ) -> doca::Result<Slots<Target, TwoBuffers>> {
         let (pe, inventory) = (&self.pe, &self.inventory);
-        let memory = &self.driver.setup.memory.mmap;
         let private = self.driver.private.mmap();
         let slots = self.places.slots;
-        let recoveries =
-            Slots::with_two_buffers(pe, inventory, memory, private, slots, |_| missing)?;
-        let chunk = self.driver.setup.volume.geometry.half_block_size() as usize;
-        let parity = |slot| (self.driver.buffer(slot as u32).chunk(Target::DataP), chunk);
-        recoveries.append_data::<{ TwoBuffers::SOURCE }>(inventory, memory, parity)?;
+        let from = if self.driver.setup.stores_chunks() {
+            private
+        } else {
+            &self.driver.setup.memory.mmap
+        };
+        let recoveries = Slots::with_two_buffers(pe, inventory, from, private, slots, |_| missing)?;
+        let (_, length) = self.payload(0, Target::DataP);
+        let parity = |slot| (self.payload(slot, Target::DataP).0, length);
+        recoveries.append_data::<{ TwoBuffers::SOURCE }>(inventory, from, parity)?;
         let matrix = self
             .coding
             .recover_matrix(encoding, &[missing.number() as u32])?;
@@ -399,33 +405,45 @@ impl<L: IoLayout> GgaDataPath<L> {
         Ok(recoveries)
     }
 
+    /// Offset and length of the payload of a target's chunk: in private memory, or in the reference's form, whose chunks are all payload, in the stripe
+    /// buffer.
+    fn payload(&self, slot: usize, target: Target) -> (u64, usize) {
+        let chunk = self.driver.setup.volume.geometry.half_block_size() as usize;
+        if self.driver.setup.stores_chunks() {
+            let length = chunk::payload_range(target, chunk).len();
+            let offset = self.driver.private.offset(slot) + (target.number() * length) as u64;
+            (offset, length)
+        } else {
+            (self.driver.buffer(slot as u32).chunk(target), chunk)
+        }
+    }
+
     /// Sets the ranges of buffers that are never changed.
     fn set_ranges(&self, idle: &mut IdleSlots) -> Result<(), ErrorCode> {
         const SOURCE: usize = TwoBuffers::SOURCE;
         const DESTINATION: usize = TwoBuffers::DESTINATION;
-        let driver = &self.driver;
-        let geometry = driver.setup.volume.geometry;
-        let chunk = geometry.half_block_size() as usize;
-        let private = |slot: usize| driver.private.offset(slot);
-        let buffer = |slot: usize| -> StripeBuffer { driver.buffer(slot as u32) };
         for parity in idle.parities.iter_mut().flatten() {
             let slot = parity.index();
-            let stored = if driver.setup.has_private_parity() {
-                private(slot)
-            } else {
-                buffer(slot).stored()
-            };
-            parity.set_data::<SOURCE>(stored, geometry.stored_block_size as usize)?;
-            parity.set_range::<DESTINATION>(buffer(slot).chunk(Target::DataP), chunk)?;
+            let (data, length) = self.payload(slot, Target::Data1);
+            parity.set_data::<SOURCE>(data, 2 * length)?;
+            let (offset, length) = self.payload(slot, Target::DataP);
+            parity.set_range::<DESTINATION>(offset, length)?;
         }
         for recovery in idle.recoveries.iter_mut().flatten().flatten() {
             let slot = recovery.index();
-            let other = match recovery.state() {
+            let missing = *recovery.state();
+            let other = match missing {
                 Target::Data1 => Target::Data2,
                 _ => Target::Data1,
             };
-            recovery.set_data::<SOURCE>(buffer(slot).chunk(other), chunk)?;
-            recovery.set_range::<DESTINATION>(private(slot), chunk)?;
+            let (data, length) = self.payload(slot, other);
+            recovery.set_data::<SOURCE>(data, length)?;
+            let to = if self.driver.setup.stores_chunks() {
+                self.payload(slot, missing).0
+            } else {
+                self.driver.private.offset(slot)
+            };
+            recovery.set_range::<DESTINATION>(to, length)?;
         }
         Ok(())
     }
@@ -503,9 +521,7 @@ impl<L: IoLayout> DataPath for GgaDataPath<L> {
 
     fn run(&mut self, run: &RunFlag) -> Result<GgaCoreStatistics, Failure> {
         self.driver.run = run.clone();
-        let result = run_to_end(self, run);
-        self.complete_stores();
-        let calls = result?;
+        let calls = run_to_end(self, run)?;
         let core = self.driver.setup.worker.core;
         let statistics = self.driver.engine.statistics_mut();
         statistics.core.core = core;

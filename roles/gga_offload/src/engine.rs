@@ -467,6 +467,8 @@ pub struct StripeEngine {
     parked: VecDeque<u32>,
     /// Writes in flight.
     numbers: InFlight,
+    /// The newest chunk that each target has stored.
+    stored: [Stamp; 3],
     /// Idle slots for background work on stripes.
     idle_workers: Vec<u32>,
     /// Pending actions; the last one is executed first, so that the consequences of an event precede earlier actions.
@@ -500,6 +502,7 @@ impl StripeEngine {
             numberless: VecDeque::with_capacity(slots),
             parked: VecDeque::with_capacity(slots),
             numbers: InFlight::new(setup.worker, slots),
+            stored: [Stamp::UNWRITTEN; 3],
             idle_workers: (setup.requests..setup.requests + BACKGROUND_SLOTS).collect(),
             // At most one action per slot, and one to close the connections of each target.
             actions: Vec::with_capacity(slots * 2 + 3),
@@ -797,7 +800,7 @@ impl StripeEngine {
             let Some(slot) = self.parked.pop_front() else {
                 return;
             };
-            let it = self.slot(slot);
+            let it = &self.slots[slot as usize];
             let is_late = it.parked_until.is_some_and(|until| until <= self.now);
             match it.request.operation {
                 _ if has_failed && !is_late => self.parked.push_back(slot),
@@ -814,7 +817,9 @@ impl StripeEngine {
         let impossible = &mut self.degraded_counts().impossible;
         if impossible.count() {
             let count = *impossible;
-            tracing::error!("too few storage targets are current for block {stripe} ({count} so far)");
+            tracing::error!(
+                "too few storage targets are current for block {stripe} ({count} so far)"
+            );
         }
         let status = self.slot(slot).error;
         self.fail(slot, status.unwrap_or(Status::IO_FAILED));
@@ -937,7 +942,12 @@ impl StripeEngine {
             return self.unasked(target, format_args!("a result for transaction {slot}"));
         };
         it.awaited.remove(target);
-        if !status.is_success() {
+        if status.is_success() {
+            if let Some(stamp) = it.stamp {
+                let stored = &mut self.stored[target.number()];
+                *stored = stamp.max(*stored);
+            }
+        } else {
             it.error.get_or_insert(status);
             it.failed.insert(target);
             self.chunk_failed(slot as u32, target, status);
@@ -1024,7 +1034,7 @@ impl StripeEngine {
         if !status.is_success() {
             return self.fail(slot, status);
         }
-        match self.slot(slot).stage {
+        match self.slots[slot as usize].stage {
             Stage::Write(WriteStage::Parity) if self.setup.stores_chunks => self.number_write(slot),
             Stage::Write(WriteStage::Parity) => self.store_reference(slot),
             Stage::Settle(SettleStage::Payload(_)) => self.payload_complete(slot),
@@ -1037,7 +1047,7 @@ impl StripeEngine {
         if !status.is_success() {
             return self.fail(slot, status);
         }
-        match self.slot(slot).stage {
+        match self.slots[slot as usize].stage {
             Stage::Read(ReadStage::Recovery(_)) if self.setup.stores_chunks => self.deliver(slot),
             Stage::Read(ReadStage::Recovery(target)) => self.examine(slot, Some(target)),
             Stage::Settle(SettleStage::Payload(_)) => self.payload_complete(slot),
@@ -1135,6 +1145,9 @@ impl StripeEngine {
     fn detach(&mut self, target: Target) {
         self.detached.insert(target);
         self.is_settled = false;
+        self.setup
+            .set
+            .has_stored(target, self.stored[target.number()]);
         for slot in 0..self.slots.len() as u32 {
             let it = self.slot(slot);
             if !it.outstanding().contains(target) {

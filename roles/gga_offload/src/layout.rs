@@ -4,9 +4,11 @@ use doca::ErrorCode;
 use role_common::Failure;
 use role_common::service::session::{self, Layout};
 use role_common::stored_block::{Geometry, HALF_ALIGNMENT, STORED_ALIGNMENT};
-use wire::control::{FEATURE_FLUSH, StorageDetails};
+use role_common::superblock::Format;
+use wire::control::{FEATURE_FLUSH, FEATURE_VERSIONS, StorageDetails};
 
 use crate::Placement;
+use crate::engine::chunk;
 
 /// The session of a service with three targets.
 pub type Session = session::Session<Striped>;
@@ -21,6 +23,16 @@ pub struct Striped {
 }
 
 impl Striped {
+    /// Format of the blocks on the targets.
+    #[must_use]
+    pub fn format(&self) -> Format {
+        if self.logical_block_size.is_some() {
+            Format::StoredChunks
+        } else {
+            Format::StoredBlocks
+        }
+    }
+
     /// Sizes of stored blocks and content on a target with this storage.
     ///
     /// # Errors
@@ -46,19 +58,13 @@ impl Striped {
         let Some(logical_block_size) = self.logical_block_size else {
             return Ok(Geometry::compatible(stored_block_size));
         };
-        let geometry = Geometry {
-            stored_block_size,
-            logical_block_size,
-        };
-        if geometry.holds_any_content() {
-            return Ok(geometry);
+        if chunk::has_room(held, logical_block_size) {
+            return Ok(Geometry {
+                stored_block_size,
+                logical_block_size,
+            });
         }
-        let needed = Geometry::for_logical(logical_block_size).map_or(u32::MAX, |geometry| {
-            match self.placement {
-                Placement::HalfBlocks => geometry.half_block_size(),
-                Placement::WholeBlocks => geometry.stored_block_size,
-            }
-        });
+        let needed = chunk::size_for(logical_block_size).unwrap_or(u32::MAX);
         Err(Failure::invalid(format!(
             "block size of the targets: --logical-block-size {logical_block_size} needs targets with blocks of at least \
              {needed} bytes, got {held}"
@@ -117,6 +123,14 @@ impl Layout for Striped {
     }
 
     const FEATURES: u32 = FEATURE_FLUSH;
+
+    /// Chunks are written in versions.
+    fn own_features(&self) -> u32 {
+        match self.format() {
+            Format::StoredChunks => FEATURE_VERSIONS,
+            Format::StoredBlocks => 0,
+        }
+    }
 
     /// Supported only if all targets support it, because a flush goes to all of them.
     fn features(&self, targets: &[u32]) -> u32 {

@@ -11,7 +11,6 @@ mod app;
 mod data_path;
 mod engine;
 pub mod layout;
-pub mod simulation;
 mod statistics;
 
 use std::ffi::OsString;

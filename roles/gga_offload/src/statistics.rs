@@ -27,6 +27,9 @@ pub(crate) struct GgaCoreStatistics {
     /// Unexpected results of targets.
     #[serde(skip)]
     pub(crate) unasked: Occurrences,
+    /// Events that the state of the engine did not allow: defects.
+    #[serde(skip)]
+    pub(crate) impossible_events: Occurrences,
     #[serde(flatten)]
     pub(crate) corruption: Corruption,
     /// With `--degraded on` only.
@@ -309,14 +312,9 @@ pub(crate) fn write(page: &mut Page<'_>, set: &Snapshot) -> fmt::Result {
             summary.missed_stripes,
         ),
         (
-            "unverified_stripes",
-            "Stripes that are to be verified after an unclean shutdown",
-            set.unverified_stripes,
-        ),
-        (
-            "pending_repairs",
-            "Stripes that wait for a repair",
-            set.repairs,
+            "unsettled_stripes",
+            "Stripes whose last write was interrupted, and that were not settled",
+            set.unsettled_stripes,
         ),
     ];
     for (name, help, value) in gauges {
@@ -351,14 +349,14 @@ pub(crate) fn write(page: &mut Page<'_>, set: &Snapshot) -> fmt::Result {
         ],
     )?;
     let result = |result: &str| [("result", result.to_owned())];
-    let verified = summary.verified_stripes;
+    let settled = summary.settled_stripes;
     page.counters(
         "doca_storage_resynced_stripes",
-        "Stripes that a resync has verified, by result",
+        "Stripes that were settled after an interrupted write, by result",
         [
-            (result("fitting"), verified.fitting),
-            (result("repaired"), verified.repaired),
-            (result("unreadable"), verified.unreadable),
+            (result("consistent"), settled.consistent),
+            (result("rewritten"), settled.rewritten),
+            (result("lost"), settled.lost),
         ],
     )?;
     let scrubbed = summary.scrubbed;
@@ -375,9 +373,9 @@ pub(crate) fn write(page: &mut Page<'_>, set: &Snapshot) -> fmt::Result {
             scrubbed.stripes,
         ),
         (
-            "unreadable_stripes",
-            "Stripes that scrubs could not read from any two chunks",
-            scrubbed.unreadable,
+            "lost_stripes",
+            "Stripes of which scrubs found no two chunks of the same write",
+            scrubbed.lost,
         ),
         (
             "stalls",
@@ -394,7 +392,7 @@ pub(crate) fn write(page: &mut Page<'_>, set: &Snapshot) -> fmt::Result {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::set::{Scrubbed, Verified};
+    use crate::engine::set::{Scrubbed, Settled};
 
     fn core() -> GgaCoreStatistics {
         GgaCoreStatistics {
@@ -455,9 +453,9 @@ mod tests {
             lost: [0, 1, 0],
             missed_stripes: 9,
             rebuilt_stripes: 0,
-            verified_stripes: Verified {
-                fitting: 4,
-                ..Verified::default()
+            settled_stripes: Settled {
+                consistent: 4,
+                ..Settled::default()
             },
             repaired_chunks: [0, 3, 0],
             scrubbed: Scrubbed::default(),
@@ -475,9 +473,9 @@ mod tests {
             " parity: 10\n",
             " degraded\n",
             " data_2: 1\n",
-            " 4 fitting",
-            " 0 repaired",
-            " 0 unreadable",
+            " 4 consistent",
+            " 0 rewritten",
+            " 0 lost",
             " data_2: 3\n",
         ] {
             assert!(text.contains(cell), "{cell}: {text}");

@@ -15,12 +15,14 @@ pub use role_common::jobs::Outcome;
 use role_common::protocol::{Protocol, unexpected};
 use role_common::superblock::{QUESTION, Superblock};
 use wire::control::{
-    AnnouncedStorage, BatchedInitStorage, IdentifiedStorage, IdentityQuery, InitStorage, Message,
-    MessageType, Payload, RdmaConnectionDetails, RdmaConnectionRole, RecordState, StorageDetails,
+    AnnouncedStorage, BatchedInitStorage, FEATURE_VERSIONS, IdentifiedStorage, IdentityQuery,
+    InitStorage, Message, MessageType, Payload, RdmaConnectionDetails, RdmaConnectionRole,
+    RecordState, StorageDetails,
 };
 use wire::release::Release;
 
 pub use crate::content::Geometry;
+use crate::versions::Version;
 
 /// Returns `true` for requests that begin a session: the query in all its forms.
 #[must_use]
@@ -30,6 +32,17 @@ pub fn opens(request: &Payload) -> bool {
         Payload::IdentifyStorageRequest(query) => query.state == RecordState::None,
         _ => false,
     }
+}
+
+/// State of a storage's versions of blocks, as a session announces it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AnnouncedVersions {
+    /// Number of versions that the storage can keep in addition to one of each block.
+    pub slots: u32,
+    /// The newest version that was written.
+    pub last: Version,
+    /// Numbers of the blocks with a version that is not retired, in ascending order.
+    pub unretired: Vec<u64>,
 }
 
 /// Input of a session.
@@ -86,12 +99,14 @@ pub struct Session {
     identity: Option<Bytes>,
     /// Its superblock, if it is a member of a set.
     superblock: Option<Superblock>,
-    /// `true` once the service has had a superblock persisted in this session.
-    maintains: bool,
+    /// `true` once the service has asked for the superblock in this session.
+    knows_superblock: bool,
     /// Extensions of the data path that are supported.
     features: u32,
     /// Extensions announced by both sides.
     announced: u32,
+    /// Announced to a service that uses them.
+    versions: AnnouncedVersions,
     /// Maximum number of workers.
     cpu_count: u32,
     /// Releases that may be selected.
@@ -121,9 +136,10 @@ impl Session {
             geometry,
             identity: None,
             superblock: None,
-            maintains: false,
+            knows_superblock: false,
             features: 0,
             announced: 0,
+            versions: AnnouncedVersions::default(),
             cpu_count,
             protocol: Protocol::default(),
             release: Release::default(),
@@ -171,6 +187,18 @@ impl Session {
     pub fn with_features(mut self, features: u32) -> Self {
         self.features = features;
         self
+    }
+
+    /// Sets what is announced about versions of blocks.
+    #[must_use]
+    pub fn with_versions(mut self, versions: AnnouncedVersions) -> Self {
+        self.set_versions(versions);
+        self
+    }
+
+    /// As [`with_versions`](Self::with_versions), when a superblock has changed it.
+    pub fn set_versions(&mut self, versions: AnnouncedVersions) {
+        self.versions = versions;
     }
 
     /// Extensions of the data path announced by both sides.
@@ -261,6 +289,7 @@ impl Session {
     }
 
     fn receive(&mut self, request: Message) {
+        self.knows_superblock |= matches!(request.payload, Payload::IdentifyStorageRequest(_));
         match self.examine(&request) {
             Ok(Step::Announce(features)) => {
                 (self.announced, self.phase) = (features, Phase::Init);
@@ -383,14 +412,25 @@ impl Session {
             total_size,
             block_size,
         } = self.details();
+        let nothing = AnnouncedVersions::default();
+        let AnnouncedVersions {
+            slots,
+            last,
+            unretired,
+        } = if self.announced & FEATURE_VERSIONS == 0 {
+            &nothing
+        } else {
+            &self.versions
+        };
+        let unretired: Vec<u8> = unretired.iter().flat_map(|it| it.to_be_bytes()).collect();
         Payload::AnnouncedStorageResponse(AnnouncedStorage {
             total_size,
             block_size,
             features: self.announced,
-            version_slots: 0,
-            last_epoch: 0,
-            last_number: 0,
-            unretired: Bytes::new(),
+            version_slots: *slots,
+            last_epoch: last.epoch,
+            last_number: last.number,
+            unretired: unretired.into(),
         })
     }
 
@@ -465,14 +505,13 @@ impl Session {
         self.limits.check(init)
     }
 
-    /// Refuses a service that does not maintain superblocks: it would change blocks of a set without the other members, or
-    /// read them in another form.
+    /// Refuses a service that does not know of superblocks: it would change blocks of a set without the other members, or read them in another form.
     fn check_membership(&self) -> Result<(), Failure> {
         match &self.superblock {
-            Some(superblock) if !self.maintains => Err(Failure::new(
+            Some(superblock) if !self.knows_superblock => Err(Failure::new(
                 ErrorCode::NOT_PERMITTED,
                 format!(
-                    "it is member {} of set {}, and this service has sent no superblock of the set; use gga_offload with \
+                    "it is member {} of set {}, and this service has not asked for its superblock; use gga_offload with \
                      --logical-block-size {}, or give it a new backing file (--initialise) to discard the set",
                     superblock.member, superblock.set, superblock.form.logical_block_size
                 ),
@@ -540,7 +579,6 @@ impl Session {
             (Payload::IdentifyStorageRequest(query), Outcome::Done) => {
                 // It was valid when the job was started.
                 self.superblock = Superblock::of_request(query).unwrap_or_default();
-                self.maintains = true;
                 return request.response(self.described());
             }
             (_, outcome) => {
@@ -980,31 +1018,20 @@ mod tests {
     }
 
     #[test]
-    fn member_of_a_set_refuses_a_service_without_superblocks() {
-        for query in [
-            Payload::QueryStorageRequest,
-            Payload::IdentifyStorageRequest(QUESTION),
-        ] {
-            let mut driver = member();
-            driver.request(query);
-            let (code, message) = driver.error(init(1, 1));
-            assert_eq!(code, ErrorCode::NOT_PERMITTED);
-            for value in ["set 00000000", "--logical-block-size 4096", "--initialise"] {
-                assert!(message.contains(value), "{value}: {message}");
-            }
+    fn member_of_a_set_refuses_a_service_that_does_not_know_superblocks() {
+        let mut driver = member();
+        driver.request(Payload::QueryStorageRequest);
+        let (code, message) = driver.error(init(1, 1));
+        assert_eq!(code, ErrorCode::NOT_PERMITTED);
+        for value in ["set 00000000", "--logical-block-size 4096", "--initialise"] {
+            assert!(message.contains(value), "{value}: {message}");
         }
     }
 
     #[test]
-    fn member_of_a_set_serves_a_service_that_has_sent_its_superblock() {
+    fn member_of_a_set_serves_a_service_that_has_asked_for_its_superblock() {
         let mut driver = member();
         driver.request(Payload::IdentifyStorageRequest(QUESTION));
-        // Not persisted, so it does not count.
-        let persist = || Payload::IdentifyStorageRequest(superblock(RecordState::InUse).request());
-        let failed = driver.request_with(persist(), |_| Err(Failure::invalid("a bad disk")));
-        assert!(matches!(failed, Payload::ErrorResponse(_)), "{failed:?}");
-        assert_eq!(driver.error(init(1, 1)).0, ErrorCode::NOT_PERMITTED);
-        driver.request(persist());
         assert_eq!(driver.request(init(1, 1)), Payload::InitStorageResponse);
     }
 

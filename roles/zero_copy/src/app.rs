@@ -309,7 +309,7 @@ mod tests {
         assert_eq!(
             world.jobs,
             [
-                "target StartWorkers { maintains: false }",
+                "target StartWorkers",
                 "StartWorkers { consumers: [11, 12] }"
             ]
         );

@@ -25,7 +25,7 @@ use crate::protocol::{Failure, MessageIds, Protocol, unexpected};
 
 pub use crate::jobs::Outcome;
 pub use rejoin::{Place, Rejoin, RejoinAction, RejoinEvent, Returned};
-pub use storage::Described;
+pub use storage::{Described, KeptVersions};
 
 /// Maximum number of transactions per core: a Comch consumer or producer has at most 8192 tasks, which must suffice
 /// for twice as many plus a few responses of the service's own. The service and its targets use twice as many, so that
@@ -47,6 +47,11 @@ pub trait Layout {
     /// Extensions of the data path that the service supports if its targets do (`FeatureQuery::features`). Targets are
     /// queried for no others.
     const FEATURES: u32 = 0;
+
+    /// Extensions of the data path that the service uses with its targets, whether or not the client has announced them.
+    fn own_features(&self) -> u32 {
+        0
+    }
 
     /// Extensions of the data path that the service supports with targets that support these.
     fn features(&self, targets: &[u32]) -> u32 {
@@ -88,7 +93,9 @@ pub struct Session<L> {
     identifies: bool,
     /// `true` if it maintains the superblocks, and survives the loss of targets.
     maintains: bool,
-    /// Extensions announced by the initiator and supported by the service.
+    /// Extensions of the data path that the client has announced, of those that the service supports.
+    client_features: u32,
+    /// Extensions of the data path that the targets are asked for.
     wanted_features: u32,
     /// `true` if targets that were asked for their identity have been asked for extensions, too.
     has_asked_features: bool,
@@ -135,6 +142,7 @@ impl<L: Layout> Session<L> {
             targets: Vec::new(),
             identifies: false,
             maintains: false,
+            client_features: 0,
             wanted_features: 0,
             has_asked_features: false,
             features: 0,
@@ -208,7 +216,7 @@ impl<L: Layout> Session<L> {
         }
     }
 
-    /// Extensions of the data path announced by initiator and targets and supported by the service.
+    /// Extensions of the data path announced by the targets, and by the initiator or used by the service on its own.
     #[must_use]
     pub fn features(&self) -> u32 {
         self.features
@@ -690,10 +698,11 @@ impl<L: Layout> Session<L> {
         match self.phase {
             Phase::Query => {
                 self.begin_without_missing();
-                self.wanted_features = match self.request.as_ref().map(|it| &it.payload) {
+                self.client_features = match self.request.as_ref().map(|it| &it.payload) {
                     Some(Payload::AnnounceStorageRequest(query)) => query.features & L::FEATURES,
                     _ => 0,
                 };
+                self.wanted_features = self.client_features | self.layout.own_features();
                 let expected = MessageType::QueryStorageResponse;
                 let query = self.query();
                 self.ask_all(now, &query, expected);

@@ -4,7 +4,6 @@
 //! stopped there, but by the loop between these calls.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
 
 use doca::{
     ContextId, CtxState, ErrorCode, Event as PeEvent, OneBuffer, PeStats, TwoBuffers,
@@ -12,57 +11,50 @@ use doca::{
 };
 use role_common::data_path::{Limits, PollDriven, TargetEndpoints};
 use role_common::metrics::{Counts, WorkerMetrics};
-use role_common::stored_block::{Encoder, Place, decodes, inspect};
+use role_common::stored_block::{Encoder, inspect};
 use role_common::worker::RunFlag;
 use role_common::{Failure, FirstFailure};
-use wire::io_message::{self, IoMessage, IoMessageType, Repr};
+use wire::io_message::{self, IoMessage, IoMessageType, Repr, Version};
 use wire::release::{CorrelationId as _, IoLayout};
 use wire::stored_block::Header;
 
 use super::slots::{
-    FetchSlot, Fetcher, IdleSlots, MessageSlot, PrivateMemory, RecoverySlot, SlotTask, StepSlot,
-    StripeBuffer, TargetSlot, put_back, take,
+    BlockCopy, Copier, CopySlot, Direction, IdleSlots, MessageSlot, PrivateMemory, RecoverySlot,
+    SlotTask, StepSlot, StripeBuffer, TargetSlot, put_back, take,
 };
-use super::{Clock, GgaDataPath, Layouts, Setup, zeroes_unwritten};
+use super::{Clock, GgaDataPath, Layouts, Setup};
+use crate::engine::chunk::{self, Place, Stamp};
 use crate::engine::request::{Request, Volume};
-use crate::engine::{
-    Action, Comparison, Decompression, Event, Flaw, Quality, Status, StripeEngine,
-};
+use crate::engine::{Action, Delivery, Event, Judged, Status, StripeEngine};
 use crate::{Target, Targets};
 
 /// Calls of `progress` per poll iteration while there are completions: the cost of an iteration is shared.
 const CALLS_PER_ITERATION: u32 = 8;
-
-/// Time limit for chunk stores in flight at the end of a session. Shorter than the main thread's time limit for a worker.
-const COMPLETION_OF_STORES: Duration = Duration::from_secs(3);
 
 /// A worker without its contexts: handles completions and submits slots. Fields are in the order in which they must be dropped.
 pub(super) struct Driver<L: IoLayout> {
     /// Layouts of the messages of the initiator and of the targets.
     pub(super) layouts: Layouts<L>,
     pub(super) idle: IdleSlots,
-    pub(super) fetcher: Fetcher,
+    pub(super) copier: Copier,
     /// Slots whose submission was answered with `AGAIN`, in order.
     pub(super) deferred: VecDeque<SlotTask>,
     pub(super) private: PrivateMemory,
     pub(super) engine: StripeEngine,
     /// Detached targets whose contexts have to be stopped.
     pub(super) leaving: Targets,
+    /// Compresses blocks of the reference's form.
     pub(super) encoder: Encoder,
-    /// Private copies of device memory: content to compress, a stored block to verify, and a recovered chunk of it.
+    /// Private copies of device memory: content to compress, and a stored block of the reference's form, or a chunk.
     pub(super) content: Vec<u8>,
     pub(super) stored: Vec<u8>,
-    pub(super) recovered: Vec<u8>,
-    /// Slot of the block in `stored`, and size of its LZ4 data in bytes.
-    pub(super) judged: Option<(u32, usize)>,
+    /// Slot of the block of the reference's form in `stored`, and size of its LZ4 data in bytes.
+    pub(super) examined: Option<(u32, usize)>,
     pub(super) clock: Clock,
     /// First failure of the worker, which ends its session.
     pub(super) failure: FirstFailure,
     /// While set, failures of messages are failures of the worker.
     pub(super) run: RunFlag,
-    /// `true` after the end of the session, while stores in flight complete: only messages to and from targets are handled, and no other
-    /// actions are executed.
-    pub(super) is_ending: bool,
     pub(super) setup: Setup,
 }
 
@@ -105,10 +97,10 @@ completion_handler! {
 }
 
 completion_handler! {
-    /// Handles copies of content.
-    pub(super) struct Fetched<L> [L: IoLayout];
-    |driver: Driver<L>, slot: Slot<u64, TwoBuffers>| driver.fetched(slot),
-    |code| driver.fetch_failed(slot, code)
+    /// Handles copies from and to the initiator's memory.
+    pub(super) struct Copied<L> [L: IoLayout];
+    |driver: Driver<L>, slot: Slot<BlockCopy, TwoBuffers>| driver.copied(slot),
+    |code| driver.copy_failed(slot, code)
 }
 
 completion_handler! {
@@ -139,8 +131,8 @@ impl<L: IoLayout> PollDriven for GgaDataPath<L> {
         if !self.retired.is_empty() && self.driver.engine.is_settled() {
             self.retired.clear();
         }
-        if self.driver.fetcher.is_broken() {
-            self.restart_fetcher()?;
+        if self.driver.copier.is_broken() {
+            self.restart_copier()?;
         }
         self.poll_commands()?;
         self.driver.retry_deferred()
@@ -212,22 +204,22 @@ impl<L: IoLayout> GgaDataPath<L> {
         let Some(PeEvent::State { context, next, .. }) = self.pe.poll() else {
             return Ok(());
         };
-        let fetcher = &mut self.driver.fetcher;
-        if fetcher.has_replaced(context) || self.retired.contains(&context) {
+        let copier = &mut self.driver.copier;
+        if copier.has_replaced(context) || self.retired.contains(&context) {
             return Ok(());
         }
         if !matches!(next, CtxState::Stopping | CtxState::Idle) {
             return Ok(());
         }
-        if fetcher.owns(context) {
-            fetcher.failed();
+        if copier.owns(context) {
+            copier.failed();
             return Ok(());
         }
         if !run.is_set() {
             return Ok(());
         }
         match self.target_of(context) {
-            Some(target) if self.driver.setup.is_degradable => {
+            Some(target) if self.driver.setup.stores_chunks() => {
                 let status = Status(ErrorCode::CONNECTION_RESET.0);
                 self.driver.handle(Event::TargetLost { target, status });
                 self.driver.carry_out_actions()
@@ -251,49 +243,6 @@ impl<L: IoLayout> GgaDataPath<L> {
         })
     }
 
-    /// Waits for chunk stores in flight, regardless of the reason for the session's end. If one target has the new chunk of a stripe and
-    /// another the old one while the third target is offline, the block is lost, although an earlier write of it was acknowledged.
-    #[cold]
-    pub(super) fn complete_stores(&mut self) {
-        if !self.driver.engine.is_storing() {
-            return;
-        }
-        self.driver.is_ending = true;
-        self.driver.deferred.retain(|task| task.target().is_some());
-        let deadline = Instant::now() + COMPLETION_OF_STORES;
-        while self.driver.engine.is_storing() {
-            if let Err(failure) = self.progress_stores() {
-                return tracing::warn!("chunks may be stored on some targets only: {failure}");
-            }
-            if Instant::now() >= deadline {
-                return tracing::warn!(
-                    "chunks may be stored on some targets only: no result within {COMPLETION_OF_STORES:?} after the end of the session"
-                );
-            }
-        }
-    }
-
-    /// A poll iteration of [`complete_stores`](Self::complete_stores).
-    fn progress_stores(&mut self) -> Result<(), Failure> {
-        // Send the deferred store requests.
-        self.driver.carry_out_actions()?;
-        self.progress(|path| {
-            if let Some(PeEvent::State {
-                context,
-                next: CtxState::Stopping | CtxState::Idle,
-                ..
-            }) = path.pe.poll()
-                && let Some(target) = path.target_of(context)
-            {
-                let status = Status(ErrorCode::CONNECTION_RESET.0);
-                path.driver.handle(Event::TargetLost { target, status });
-                path.driver.carry_out_actions()?;
-            }
-            Ok(())
-        })?;
-        self.driver.retry_deferred()
-    }
-
     /// Stops the contexts of detached targets. Returns `true` if there were any.
     #[inline]
     pub(super) fn let_go(&mut self) -> bool {
@@ -315,15 +264,15 @@ impl<L: IoLayout> GgaDataPath<L> {
 
     /// Starts a new DMA context once the failed one has drained, and repeats the copies that it did not complete.
     #[cold]
-    fn restart_fetcher(&mut self) -> Result<(), Failure> {
+    fn restart_copier(&mut self) -> Result<(), Failure> {
         let driver = &mut self.driver;
-        let memory = super::fetch_memory(&self.inventory, &driver.setup, &driver.private);
+        let memory = super::copy_memory(&self.inventory, &driver.setup, &driver.private);
         let deferred = &mut driver.deferred;
         let postponed = driver
-            .fetcher
-            .restart::<Fetched<L>>(&self.pe, &memory, deferred)?;
-        for (slot, offset) in postponed {
-            driver.fetch_from(slot, offset);
+            .copier
+            .restart::<Copied<L>>(&self.pe, &memory, deferred)?;
+        for (slot, copy) in postponed {
+            driver.copy(slot, copy);
         }
         driver.carry_out_actions()
     }
@@ -339,13 +288,11 @@ impl<L: IoLayout> Driver<L> {
         self.engine.handle(event, self.clock.now);
     }
 
-    /// Reports an event, unless the session has ended, and executes the engine's actions.
+    /// Reports an event, and executes the engine's actions.
     #[inline(always)]
     fn report(&mut self, event: Event) {
-        if !self.is_ending {
-            self.handle(event);
-            self.follow();
-        }
+        self.handle(event);
+        self.follow();
     }
 
     /// Ends the handling of a completion: executes the engine's actions.
@@ -397,7 +344,7 @@ impl<L: IoLayout> Driver<L> {
     #[cold]
     fn answer_failed(&mut self, code: ErrorCode) {
         // When the run ends, messages are flushed.
-        if !self.run.is_set() && !self.is_ending {
+        if !self.run.is_set() {
             return self.engine.answer_was_flushed();
         }
         self.initiator_failed("sending an answer", code);
@@ -405,7 +352,7 @@ impl<L: IoLayout> Driver<L> {
 
     #[cold]
     fn initiator_failed(&mut self, what: &str, code: ErrorCode) {
-        if self.run.is_set() && !self.is_ending {
+        if self.run.is_set() {
             self.failure.keep(Failure::new(
                 code,
                 format!("{what} failed: the initiator or its connection is broken"),
@@ -423,7 +370,7 @@ impl<L: IoLayout> Driver<L> {
 
     #[cold]
     fn target_failed(&mut self, target: Target, code: ErrorCode) {
-        if self.run.is_set() || self.is_ending {
+        if self.run.is_set() {
             let status = status_of(code);
             self.handle(Event::TargetLost { target, status });
             self.follow();
@@ -467,23 +414,22 @@ impl<L: IoLayout> Driver<L> {
     }
 
     #[inline]
-    fn fetched(&mut self, slot: FetchSlot) {
-        let slot = self.fetcher.put_back(slot);
-        let status = Status::SUCCESS;
-        self.report(Event::Fetched { slot, status });
+    fn copied(&mut self, slot: CopySlot) {
+        let direction = slot.state().direction;
+        let slot = self.copier.put_back(slot);
+        self.report(copied(slot, direction, Status::SUCCESS));
     }
 
     #[cold]
-    fn fetch_failed(&mut self, slot: FetchSlot, code: ErrorCode) {
-        self.fetcher.failed();
-        let offset = *slot.state();
-        let slot = self.fetcher.put_back(slot);
+    fn copy_failed(&mut self, slot: CopySlot, code: ErrorCode) {
+        self.copier.failed();
+        let copy = *slot.state();
+        let slot = self.copier.put_back(slot);
         if code == ErrorCode::SHUTDOWN {
             // Another task failed, and the context with it.
-            self.fetcher.postpone(slot, offset);
+            self.copier.postpone(slot, copy);
         } else {
-            let status = status_of(code);
-            self.report(Event::Fetched { slot, status });
+            self.report(copied(slot, copy.direction, status_of(code)));
         }
     }
 
@@ -507,25 +453,25 @@ impl<L: IoLayout> Driver<L> {
         let produced = slot.data_len::<{ TwoBuffers::DESTINATION }>();
         let slot = put_back(&mut self.idle.decompressions, slot);
         let expected = self.setup.volume.geometry.logical_block_size as usize;
-        let outcome = if produced == expected {
-            Decompression::Done
+        let delivery = if produced == expected {
+            Delivery::Done
         } else {
-            Decompression::Corrupt
+            Delivery::Corrupt
         };
-        self.report(Event::Decompressed { slot, outcome });
+        self.report(Event::Delivered { slot, delivery });
     }
 
     #[cold]
     fn decompression_failed(&mut self, slot: StepSlot, code: ErrorCode) {
         let slot = put_back(&mut self.idle.decompressions, slot);
-        let outcome = match code {
+        let delivery = match code {
             ErrorCode::INVALID_VALUE | ErrorCode::TOO_BIG | ErrorCode::IO_FAILED => {
-                Decompression::Corrupt
+                Delivery::Corrupt
             }
             // An error of the device, or of access to the initiator's memory.
-            _ => Decompression::Failed(status_of(code)),
+            _ => Delivery::Failed(status_of(code)),
         };
-        self.report(Event::Decompressed { slot, outcome });
+        self.report(Event::Delivered { slot, delivery });
     }
 
     // Actions.
@@ -534,9 +480,6 @@ impl<L: IoLayout> Driver<L> {
     #[inline(never)]
     pub(super) fn carry_out_actions(&mut self) -> Result<(), Failure> {
         while let Some(action) = self.engine.poll_action() {
-            if self.is_ending && !is_of_stores(&action) {
-                continue;
-            }
             self.execute_action(action)?;
         }
         Ok(())
@@ -551,28 +494,48 @@ impl<L: IoLayout> Driver<L> {
                 slot,
                 targets,
                 stripe,
-            } => self.ask_targets(slot, targets, stripe, IoMessageType::Read),
+            } => self.ask_targets(slot, targets, stripe, IoMessageType::Read, None),
+            Action::ReadBefore {
+                slot,
+                target,
+                stripe,
+                stamp,
+            } => {
+                let version = Some(self.version(stamp));
+                let targets = Targets::only(target);
+                self.ask_targets(slot, targets, stripe, IoMessageType::ReadBefore, version);
+            }
             Action::WriteChunks {
                 slot,
                 targets,
                 stripe,
-                is_recovered,
+                stamp,
                 is_durable,
             } => {
-                if is_recovered {
-                    self.place_recovered(slot, targets)?;
-                }
-                let message_type = if is_durable {
-                    IoMessageType::WriteFua
-                } else {
-                    IoMessageType::Write
+                let message_type = match (stamp, is_durable) {
+                    (Some(_), false) => IoMessageType::WriteVersion,
+                    (Some(_), true) => IoMessageType::WriteVersionFua,
+                    (None, false) => IoMessageType::Write,
+                    (None, true) => IoMessageType::WriteFua,
                 };
-                self.ask_targets(slot, targets, stripe, message_type);
+                let version = stamp.map(|stamp| self.version(stamp));
+                self.ask_targets(slot, targets, stripe, message_type, version);
             }
             Action::Flush { slot, targets } => self.ask_for_flush(slot, targets),
-            Action::Fetch { slot, block } => self.fetch(slot, block),
+            Action::Fetch { slot, block } => {
+                let copy = self.copy_of(slot, block, Direction::FromInitiator);
+                self.copy(slot, copy);
+            }
             Action::Encode { slot, stripe } => self.encode(slot, stripe)?,
-            Action::CreateParity { slot, were_read } => self.create_parity(slot, were_read)?,
+            Action::CreateParity { slot } => self.create_parity(slot),
+            Action::Judge {
+                slot,
+                stripe,
+                targets,
+            } => {
+                let judged = self.judge(slot, stripe, targets)?;
+                self.handle(Event::Judged { slot, judged });
+            }
             Action::Recover { slot, target } => {
                 let recovery = take(&mut self.idle.recoveries[target.number()], slot);
                 let submitted = recovery.and_then(|mut recovery| {
@@ -584,33 +547,24 @@ impl<L: IoLayout> Driver<L> {
                     self.handle(Event::Recovered { slot, status });
                 }
             }
-            Action::Verify {
+            Action::Examine { slot, recovered } => {
+                let is_possible = self.examine(slot, recovered)?;
+                self.handle(Event::Examined { slot, is_possible });
+            }
+            Action::Seal {
                 slot,
                 stripe,
-                recovered,
+                targets,
+                stamp,
             } => {
-                let quality = self.verify(slot, stripe, recovered)?;
-                self.handle(Event::Verified { slot, quality });
+                self.seal(slot, stripe, targets, stamp)?;
+                self.handle(Event::Sealed { slot });
             }
-            Action::Compare {
-                slot,
-                stripe,
-                recovered,
-            } => {
-                let comparison = self.compare(slot, stripe, recovered)?;
-                self.handle(Event::Compared { slot, comparison });
+            Action::Deliver { slot, block } if self.setup.stores_chunks() => {
+                let copy = self.copy_of(slot, block, Direction::ToInitiator);
+                self.copy(slot, copy);
             }
-            Action::Reseal { slot, stripe } => self.reseal(slot, stripe)?,
-            Action::Decompress { slot, block } => self.decompress(slot, block)?,
-            Action::DecompressZeros {
-                slot,
-                stripe,
-                block,
-            } => self.decompress_zeros(slot, stripe, block)?,
-            Action::EncodeZeros { slot, stripe } => {
-                self.content.fill(0);
-                self.encode_content(slot, stripe)?;
-            }
+            Action::Deliver { slot, block } => self.decompress(slot, block)?,
             Action::Answer { slot, status } => self.answer(slot, status)?,
             Action::Receive { lane } => self.receive_request(lane)?,
             Action::Detach { target } => self.detach(target),
@@ -663,6 +617,17 @@ impl<L: IoLayout> Driver<L> {
         )
     }
 
+    /// The version in messages for chunks with this stamp, and what the targets need not keep any more.
+    #[inline]
+    fn version(&self, stamp: Stamp) -> Version {
+        let versions = self.setup.set.versions();
+        Version {
+            epoch: stamp.epoch,
+            number: stamp.number,
+            retired: versions.map_or(0, |versions| versions.retired_for(stamp.epoch)),
+        }
+    }
+
     /// Sends targets requests to read or write their chunks of a stripe.
     #[inline]
     fn ask_targets(
@@ -671,6 +636,7 @@ impl<L: IoLayout> Driver<L> {
         targets: Targets,
         stripe: u64,
         message_type: IoMessageType,
+        version: Option<Version>,
     ) {
         let placement = self.setup.volume.placement;
         let chunk = self.setup.volume.geometry.half_block_size();
@@ -684,13 +650,19 @@ impl<L: IoLayout> Driver<L> {
                 requester_offset: buffer.chunk(target),
                 storage_offset: placement.offset(target, stripe, chunk),
             };
-            self.send_request(slot, target, request);
+            self.send_request(slot, target, request, version);
         }
     }
 
     /// Sends flush requests to targets.
     #[cold]
     fn ask_for_flush(&mut self, slot: u32, targets: Targets) {
+        let versions = self.setup.set.versions();
+        let version = versions.map(|versions| Version {
+            epoch: versions.epoch(),
+            number: 0,
+            retired: versions.retired(),
+        });
         for target in targets.iter() {
             let request = Repr {
                 message_type: IoMessageType::Flush,
@@ -700,14 +672,17 @@ impl<L: IoLayout> Driver<L> {
                 requester_offset: 0,
                 storage_offset: 0,
             };
-            self.send_request(slot, target, request);
+            self.send_request(slot, target, request, version);
         }
     }
 
     #[inline]
-    fn send_request(&mut self, slot: u32, target: Target, request: Repr) {
+    fn send_request(&mut self, slot: u32, target: Target, request: Repr, version: Option<Version>) {
         let correlation_id = L::CorrelationId::from_number(slot);
-        let bytes = self.layouts.targets.to_bytes(&request, correlation_id);
+        let mut bytes = self.layouts.targets.to_bytes(&request, correlation_id);
+        if let Some(version) = version {
+            version.write(&mut bytes);
+        }
         let message = take(&mut self.idle.sends[target.number()], slot);
         let submitted = message.and_then(|mut message| {
             write(&mut message, &bytes)?;
@@ -719,19 +694,6 @@ impl<L: IoLayout> Driver<L> {
         }
     }
 
-    /// Copies the last recovered chunk to its position in the stripe buffer, where its target reads it.
-    #[cold]
-    fn place_recovered(&mut self, slot: u32, targets: Targets) -> Result<(), Failure> {
-        let index = slot as usize;
-        for target in targets.iter() {
-            self.private.read(index, &mut self.recovered)?;
-            let offset = self.buffer(slot).chunk(target);
-            let region = &self.setup.memory.region;
-            region.write(offset as usize, &self.recovered)?;
-        }
-        Ok(())
-    }
-
     /// Offset of a block of the slot's request in the initiator's memory.
     #[inline]
     fn requester_offset(&self, slot: u32, block: u8) -> u64 {
@@ -739,42 +701,114 @@ impl<L: IoLayout> Driver<L> {
         self.engine.request(slot).requester_offset + u64::from(block) * size
     }
 
-    fn fetch(&mut self, slot: u32, block: u8) {
-        let offset = self.requester_offset(slot, block);
-        self.fetch_from(slot, offset);
+    #[inline]
+    fn copy_of(&self, slot: u32, block: u8, direction: Direction) -> BlockCopy {
+        BlockCopy {
+            direction,
+            offset: self.requester_offset(slot, block),
+        }
     }
 
-    fn fetch_from(&mut self, slot: u32, offset: u64) {
-        if !self.fetcher.is_usable() {
-            return self.fetcher.postpone(slot, offset);
+    #[inline]
+    fn copy(&mut self, slot: u32, copy: BlockCopy) {
+        if !self.copier.is_usable() {
+            return self.copier.postpone(slot, copy);
         }
         let length = self.setup.volume.geometry.logical_block_size as usize;
-        let fetch = self.fetcher.take(slot, offset, length);
-        if let Err(code) = fetch.and_then(|fetch| self.submit(SlotTask::Fetch(fetch))) {
-            let status = status_of(code);
-            self.handle(Event::Fetched { slot, status });
+        let task = self.copier.take(slot, copy, length);
+        if let Err(code) = task.and_then(|task| self.submit(SlotTask::Copy(task))) {
+            self.handle(copied(slot, copy.direction, status_of(code)));
         }
     }
+
+    #[inline]
+    fn create_parity(&mut self, slot: u32) {
+        let parity = take(&mut self.idle.parities, slot);
+        let submitted = parity.and_then(|mut parity| {
+            parity.reset_data::<{ TwoBuffers::DESTINATION }>();
+            self.submit(SlotTask::CreateParity(parity))
+        });
+        if let Err(code) = submitted {
+            let status = status_of(code);
+            self.handle(Event::ParityCreated { slot, status });
+        }
+    }
+
+    // Chunks. The targets may write to the stripe buffer at any time, so chunks are judged, used and made in private memory.
+
+    fn place(&self, stripe: u64, member: Target) -> Place {
+        Place {
+            set: self.setup.set_id,
+            stripe,
+            member,
+        }
+    }
+
+    /// Judges chunks in the stripe buffer. The payloads of valid ones are in the slot's private memory afterwards.
+    #[inline]
+    fn judge(&mut self, slot: u32, stripe: u64, targets: Targets) -> Result<Judged, Failure> {
+        let buffer = self.buffer(slot);
+        let size = self.setup.volume.geometry.half_block_size() as usize;
+        let mut judged = Judged::default();
+        for target in targets.iter() {
+            let bytes = &mut self.stored[..size];
+            let offset = buffer.chunk(target) as usize;
+            self.setup.memory.region.read(offset, bytes)?;
+            let judgement = chunk::judge(&self.stored[..size], self.place(stripe, target));
+            if judgement.is_ok() {
+                let payload = chunk::payload_range(target, size);
+                let at = target.number() * payload.len();
+                self.private
+                    .write(slot as usize, at, &self.stored[payload])?;
+            }
+            judged[target.number()] = Some(judgement);
+        }
+        Ok(judged)
+    }
+
+    /// Makes chunks in the stripe buffer of the payloads in private memory.
+    #[inline]
+    fn seal(
+        &mut self,
+        slot: u32,
+        stripe: u64,
+        targets: Targets,
+        stamp: Stamp,
+    ) -> Result<(), Failure> {
+        let buffer = self.buffer(slot);
+        let size = self.setup.volume.geometry.half_block_size() as usize;
+        for target in targets.iter() {
+            let place = self.place(stripe, target);
+            let payload = chunk::payload_range(target, size);
+            let bytes = &mut self.stored[..size];
+            if stamp == Stamp::UNWRITTEN {
+                bytes.fill(0);
+            } else {
+                let at = target.number() * payload.len();
+                self.private.read(slot as usize, at, &mut bytes[payload])?;
+                chunk::seal(bytes, place, stamp);
+            }
+            let offset = buffer.chunk(target) as usize;
+            self.setup.memory.region.write(offset, bytes)?;
+        }
+        Ok(())
+    }
+
+    // Stored blocks of the reference's form.
 
     /// Encodes the content as a stored block in the stripe buffer, where the targets read it.
     fn encode(&mut self, slot: u32, stripe: u64) -> Result<(), Failure> {
-        self.private.read(slot as usize, &mut self.content)?;
-        self.encode_content(slot, stripe)
-    }
-
-    fn encode_content(&mut self, slot: u32, stripe: u64) -> Result<(), Failure> {
-        let index = slot as usize;
-        let place = Place {
-            set: self.setup.set_id,
-            stripe,
-        };
+        self.private.read(slot as usize, 0, &mut self.content)?;
         let offset = self.buffer(slot).stored();
-        let fits = match self.encoder.encode(&self.content, place) {
+        let fits = match self.encoder.encode(
+            &self.content,
+            role_common::stored_block::Place {
+                set: self.setup.set_id,
+                stripe,
+            },
+        ) {
             Ok(stored) => {
                 self.setup.memory.region.write(offset as usize, stored)?;
-                if self.setup.is_degradable {
-                    self.private.write(index, stored)?;
-                }
                 true
             }
             Err(incompressible) => {
@@ -789,152 +823,50 @@ impl<L: IoLayout> Driver<L> {
         Ok(())
     }
 
-    fn create_parity(&mut self, slot: u32, were_read: bool) -> Result<(), Failure> {
-        if were_read && self.setup.has_private_parity() {
-            self.read_stored(slot)?;
-            self.private.write(slot as usize, &self.stored)?;
-        }
-        let parity = take(&mut self.idle.parities, slot);
-        let submitted = parity.and_then(|mut parity| {
-            parity.reset_data::<{ TwoBuffers::DESTINATION }>();
-            self.submit(SlotTask::CreateParity(parity))
-        });
-        if let Err(code) = submitted {
-            let status = status_of(code);
-            self.handle(Event::ParityCreated { slot, status });
-        }
-        Ok(())
-    }
-
-    /// Copies the data chunks from the stripe buffer to private memory.
-    fn read_stored(&mut self, slot: u32) -> Result<(), Failure> {
-        self.judged = None;
-        let offset = self.buffer(slot).stored();
-        let region = &self.setup.memory.region;
-        region.read(offset as usize, &mut self.stored)?;
-        Ok(())
-    }
-
-    fn place(&self, stripe: u64) -> Place {
-        Place {
-            set: self.setup.set_id,
-            stripe,
-        }
-    }
-
+    /// Copies a stored block, with the recovered chunk in place of `recovered`, and examines its sizes.
     #[inline]
-    fn verify(
-        &mut self,
-        slot: u32,
-        stripe: u64,
-        recovered: Option<Target>,
-    ) -> Result<Quality, Failure> {
+    fn examine(&mut self, slot: u32, recovered: Option<Target>) -> Result<bool, Failure> {
+        self.examined = None;
+        let buffer = self.buffer(slot);
+        let region = &self.setup.memory.region;
         match recovered {
-            None => self.read_stored(slot)?,
+            None => region.read(buffer.stored() as usize, &mut self.stored)?,
             Some(recovered) => {
-                self.judged = None;
-                let buffer = self.buffer(slot);
                 // The stripe buffer has stale data in place of the recovered chunk, and is not in a cache.
-                let (data_1, data_2) = self.stored.split_at_mut(self.recovered.len());
+                let half = self.stored.len() / 2;
+                let (data_1, data_2) = self.stored.split_at_mut(half);
                 let (into, read, other) = match recovered {
                     Target::Data1 => (data_1, data_2, Target::Data2),
                     _ => (data_2, data_1, Target::Data1),
                 };
-                let offset = buffer.chunk(other);
-                self.setup.memory.region.read(offset as usize, read)?;
-                self.private.read(slot as usize, into)?;
+                region.read(buffer.chunk(other) as usize, read)?;
+                self.private.read(slot as usize, 0, into)?;
             }
         }
-        Ok(self.judge(slot, stripe))
-    }
-
-    /// Verifies the block in `stored`.
-    #[inline]
-    fn judge(&mut self, slot: u32, stripe: u64) -> Quality {
-        let place = self.place(stripe);
-        match inspect(&self.stored, self.setup.volume.geometry, place) {
-            Ok((header, verdict)) => {
-                self.judged = Some((slot, header.compressed_size as usize));
-                Quality::of(verdict)
-            }
-            Err(defect) => Quality::Flawed(Flaw::of_defect(defect, &self.stored)),
-        }
-    }
-
-    /// As [`judge`](Self::judge), but a block without checksum also has to decompress. If unwritten stripes read as zeros, a block whose
-    /// content is zero counts as unwritten.
-    fn judge_closely(&mut self, slot: u32, stripe: u64) -> Quality {
-        let geometry = self.setup.volume.geometry;
-        match self.judge(slot, stripe) {
-            Quality::Bare if !decodes(&self.stored, geometry, &mut self.content) => {
-                Quality::Flawed(Flaw::Undecodable)
-            }
-            Quality::Bare
-                if zeroes_unwritten(geometry) && self.content.iter().all(|&byte| byte == 0) =>
-            {
-                Quality::Flawed(Flaw::Unwritten)
-            }
-            quality => quality,
-        }
-    }
-
-    #[cold]
-    fn compare(
-        &mut self,
-        slot: u32,
-        stripe: u64,
-        recovered: Target,
-    ) -> Result<Comparison, Failure> {
-        self.read_stored(slot)?;
-        self.private.read(slot as usize, &mut self.recovered)?;
-        let as_read = self.judge_closely(slot, stripe);
-        let length = self.recovered.len();
-        let range = recovered.number() * length..(recovered.number() + 1) * length;
-        let is_equal = self.recovered[..] == self.stored[range.clone()];
-        let with_recovered = if is_equal {
-            as_read
-        } else {
-            self.stored[range].copy_from_slice(&self.recovered);
-            self.judge_closely(slot, stripe)
-        };
-        Ok(Comparison {
-            is_equal,
-            as_read,
-            with_recovered,
-        })
-    }
-
-    /// The last verified block, which is that of this slot.
-    #[inline]
-    fn judged(&self, slot: u32) -> Result<usize, Failure> {
-        match self.judged {
-            Some((judged, length)) if judged == slot => Ok(length),
-            _ => Err(Failure::unexpected("a block is used that was not judged")),
-        }
-    }
-
-    #[cold]
-    fn reseal(&mut self, slot: u32, stripe: u64) -> Result<(), Failure> {
-        self.judged(slot)?;
-        let place = self.place(stripe);
-        self.encoder.reseal(&mut self.stored, place);
-        let offset = self.buffer(slot).stored();
-        self.setup
-            .memory
-            .region
-            .write(offset as usize, &self.stored)?;
-        self.private.write(slot as usize, &self.stored)?;
-        self.handle(Event::Resealed { slot });
-        Ok(())
+        let header = inspect(
+            &self.stored,
+            self.setup.volume.geometry,
+            role_common::stored_block::Place {
+                set: self.setup.set_id,
+                stripe: 0,
+            },
+        )
+        .map(|(header, _)| header);
+        self.examined = header
+            .ok()
+            .map(|header| (slot, header.compressed_size as usize));
+        Ok(self.examined.is_some())
     }
 
     #[inline]
     fn decompress(&mut self, slot: u32, block: u8) -> Result<(), Failure> {
         let index = slot as usize;
-        // The verified private copy is used, because the targets may still write to the stripe buffer.
-        let length = self.judged(slot)?;
+        // The examined private copy is used, because the targets may still write to the stripe buffer.
+        let Some((_, length)) = self.examined.filter(|&(examined, _)| examined == slot) else {
+            return Err(Failure::unexpected("a block is used that was not examined"));
+        };
         let data = &self.stored[Header::SIZE..][..length];
-        self.private.write(index, data)?;
+        self.private.write(index, 0, data)?;
         let to = self.requester_offset(slot, block);
         let logical = self.setup.volume.geometry.logical_block_size as usize;
         let from = self.private.offset(index);
@@ -952,23 +884,10 @@ impl<L: IoLayout> Driver<L> {
             }
         });
         if let Err(code) = submitted {
-            let outcome = Decompression::Failed(status_of(code));
-            self.handle(Event::Decompressed { slot, outcome });
+            let delivery = Delivery::Failed(status_of(code));
+            self.handle(Event::Delivered { slot, delivery });
         }
         Ok(())
-    }
-
-    /// Writes zeros to the initiator's block, by decompression like any other content.
-    #[cold]
-    fn decompress_zeros(&mut self, slot: u32, stripe: u64, block: u8) -> Result<(), Failure> {
-        self.content.fill(0);
-        let place = self.place(stripe);
-        match self.encoder.encode(&self.content, place) {
-            Ok(stored) => self.stored.copy_from_slice(stored),
-            Err(_) => return Err(Failure::unexpected("zeros do not compress")),
-        }
-        self.judge(slot, stripe);
-        self.decompress(slot, block)
     }
 
     /// Drops the slots of a target, and marks its contexts to be stopped.
@@ -1008,7 +927,7 @@ impl<L: IoLayout> Driver<L> {
     #[cold]
     fn put_back(&mut self, task: SlotTask) -> u32 {
         match task {
-            SlotTask::Fetch(slot) => self.fetcher.put_back(slot),
+            SlotTask::Copy(slot) => self.copier.put_back(slot),
             other => self.idle.put(other),
         }
     }
@@ -1040,12 +959,15 @@ impl<L: IoLayout> Driver<L> {
     fn deferred_failed(&mut self, task: SlotTask, code: ErrorCode) -> Result<(), Failure> {
         let status = status_of(code);
         let event: fn(u32, Status) -> Event = match &task {
-            SlotTask::Fetch(_) => |slot, status| Event::Fetched { slot, status },
+            SlotTask::Copy(slot) if slot.state().direction == Direction::ToInitiator => {
+                |slot, status| copied(slot, Direction::ToInitiator, status)
+            }
+            SlotTask::Copy(_) => |slot, status| copied(slot, Direction::FromInitiator, status),
             SlotTask::CreateParity(_) => |slot, status| Event::ParityCreated { slot, status },
             SlotTask::Recover(_) => |slot, status| Event::Recovered { slot, status },
-            SlotTask::Decompress(_) => |slot, status| Event::Decompressed {
+            SlotTask::Decompress(_) => |slot, status| Event::Delivered {
                 slot,
-                outcome: Decompression::Failed(status),
+                delivery: Delivery::Failed(status),
             },
             SlotTask::Send(message) | SlotTask::ReceiveResult(message) => {
                 let target = *message.state();
@@ -1067,13 +989,20 @@ impl<L: IoLayout> Driver<L> {
     }
 }
 
-/// Returns `true` if an action is executed even after the end of a session.
-#[cold]
-fn is_of_stores(action: &Action) -> bool {
-    matches!(
-        action,
-        Action::WriteChunks { .. } | Action::Detach { .. } | Action::GiveUp { .. }
-    )
+/// The event for a completed copy.
+#[inline(always)]
+fn copied(slot: u32, direction: Direction, status: Status) -> Event {
+    match direction {
+        Direction::FromInitiator => Event::Fetched { slot, status },
+        Direction::ToInitiator => Event::Delivered {
+            slot,
+            delivery: if status.is_success() {
+                Delivery::Done
+            } else {
+                Delivery::Failed(status)
+            },
+        },
+    }
 }
 
 /// Copies a received message, because the peer may change it after validation. The bytes after it are zeros. Returns its length.

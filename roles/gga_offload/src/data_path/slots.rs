@@ -1,6 +1,6 @@
 //! The slots of one worker, allocated before the first request: buffers with the tasks that use them.
 //!
-//! An idle slot is in a table ([`IdleSlots`], [`Fetcher`]), indexed by the number of the engine's slot or of the receive. It is removed to
+//! An idle slot is in a table ([`IdleSlots`], [`Copier`]), indexed by the number of the engine's slot or of the receive. It is removed to
 //! be submitted, and its completion handler puts it back. The slots of a replaced context are dropped with it, and the new context has
 //! new ones.
 
@@ -23,12 +23,25 @@ use crate::Target;
 pub(super) type MessageSlot = Slot<u32>;
 /// A request to a target, or a target's result.
 pub(super) type TargetSlot = Slot<Target>;
-/// A copy of a block from the initiator's memory. The state is the block's offset there.
-pub(super) type FetchSlot = Slot<u64, TwoBuffers>;
+/// A copy of a block from or to the initiator's memory.
+pub(super) type CopySlot = Slot<BlockCopy, TwoBuffers>;
 /// A parity computation, or a decompression.
 pub(super) type StepSlot = Slot<(), TwoBuffers>;
 /// A recovery of a target's chunk from the other two chunks.
 pub(super) type RecoverySlot = Slot<Target, TwoBuffers>;
+
+/// Direction of a copy, and the offset of the block in the initiator's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct BlockCopy {
+    pub(super) direction: Direction,
+    pub(super) offset: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Direction {
+    FromInitiator,
+    ToInitiator,
+}
 
 /// Number of a message slot's task that receives a request.
 pub(super) const RECEIVE: usize = 0;
@@ -52,8 +65,7 @@ impl MessagePlaces {
         self.requests + self.slots * 2 * Target::ALL.len()
     }
 
-    /// Number of buffers: one per message, two per slot for copies, decompressions or parity, and three per slot for each of the two
-    /// recoveries.
+    /// Number of buffers: one per message, two per slot for fetching, delivery and parity, and three per slot for each of the two recoveries.
     pub(super) fn bufs(self) -> usize {
         self.messages() + self.slots * (3 * 2 + 2 * 3)
     }
@@ -116,7 +128,7 @@ impl IdleSlots {
             }
             SlotTask::Decompress(slot) => put_back(&mut self.decompressions, slot),
             SlotTask::ReceiveResult(slot) => slot.index() as u32,
-            SlotTask::Fetch(slot) => slot.index() as u32,
+            SlotTask::Copy(slot) => slot.index() as u32,
         }
     }
 }
@@ -157,8 +169,8 @@ pub(super) enum SlotTask {
     /// Send of a request to a target.
     Send(TargetSlot),
     ReceiveResult(TargetSlot),
-    /// DMA copy of content from the initiator's memory.
-    Fetch(FetchSlot),
+    /// DMA copy from or to the initiator's memory.
+    Copy(CopySlot),
     CreateParity(StepSlot),
     Recover(RecoverySlot),
     /// Decompression into the initiator's memory.
@@ -186,7 +198,7 @@ impl SlotTask {
             Self::Answer(slot) => submitted(slot.submit::<ANSWER>(), Self::Answer),
             Self::Send(slot) => submitted(slot.submit::<TASK>(), Self::Send),
             Self::ReceiveResult(slot) => submitted(slot.submit::<TASK>(), Self::ReceiveResult),
-            Self::Fetch(slot) => submitted(slot.submit::<TASK>(), Self::Fetch),
+            Self::Copy(slot) => submitted(slot.submit::<TASK>(), Self::Copy),
             Self::CreateParity(slot) => submitted(slot.submit::<TASK>(), Self::CreateParity),
             Self::Recover(slot) => submitted(slot.submit::<TASK>(), Self::Recover),
             Self::Decompress(slot) => submitted(slot.submit::<TASK>(), Self::Decompress),
@@ -202,12 +214,12 @@ impl SlotTask {
     }
 }
 
-// Fetching content from the initiator's memory.
+// Copies from and to the initiator's memory.
 //
 // A DMA context stops when one of its tasks fails, and the others are flushed. They are repeated on a new context.
 
-/// Source and destination of copies of content.
-pub(super) struct FetchMemory<'a> {
+/// Memory that blocks are copied between.
+pub(super) struct CopyMemory<'a> {
     pub(super) inventory: &'a BufInventory,
     pub(super) initiator: &'a Mmap,
     pub(super) private: &'a PrivateMemory,
@@ -215,38 +227,55 @@ pub(super) struct FetchMemory<'a> {
 }
 
 /// The DMA context of a worker, and its idle slots.
-pub(super) struct Fetcher {
-    slots: Vec<Place<FetchSlot>>,
+pub(super) struct Copier {
+    fetches: Vec<Place<CopySlot>>,
+    /// Empty in the reference's form, in which blocks are decompressed into the initiator's memory.
+    deliveries: Vec<Place<CopySlot>>,
+    delivers: bool,
     dma: Option<Dma>,
     device: Device,
     count: u32,
     /// `true` if a task failed, and the context with it.
     broken: bool,
-    /// Numbers and source offsets of the slots whose tasks were flushed or could not be submitted.
-    repeat: Vec<(u32, u64)>,
+    /// The slots whose tasks were flushed or could not be submitted.
+    repeat: Vec<(u32, BlockCopy)>,
     /// The previous context: its last state changes are delivered later.
     replaced: Option<ContextId>,
 }
 
-impl Fetcher {
-    /// Starts the context for this many transactions. `H` handles the completions.
+impl Copier {
+    /// Starts the context for this many transactions, with copies to the initiator if it `delivers`. `H` handles the completions.
     pub(super) fn start<H>(
         pe: &WorkerPe<H::Worker>,
         device: &Device,
         count: u32,
+        delivers: bool,
     ) -> Result<Self, Failure>
     where
-        H: CompletionHandler<State = u64, Buffers = TwoBuffers>,
+        H: CompletionHandler<State = BlockCopy, Buffers = TwoBuffers>,
     {
-        Ok(Self {
-            slots: Vec::new(),
-            dma: Some(Dma::start_with::<H>(pe, device, count)?),
+        let mut copier = Self {
+            fetches: Vec::new(),
+            deliveries: Vec::new(),
+            delivers,
+            dma: None,
             device: device.clone(),
             count,
             broken: false,
             repeat: Vec::new(),
             replaced: None,
-        })
+        };
+        copier.start_context::<H>(pe)?;
+        Ok(copier)
+    }
+
+    fn start_context<H>(&mut self, pe: &WorkerPe<H::Worker>) -> Result<(), Failure>
+    where
+        H: CompletionHandler<State = BlockCopy, Buffers = TwoBuffers>,
+    {
+        let tasks = self.count.saturating_mul(1 + u32::from(self.delivers));
+        self.dma = Some(Dma::start_with::<H>(pe, &self.device, tasks)?);
+        Ok(())
     }
 
     pub(super) fn state(&self) -> CtxState {
@@ -268,55 +297,89 @@ impl Fetcher {
     pub(super) fn prepare<H>(
         &mut self,
         pe: &WorkerPe<H::Worker>,
-        memory: &FetchMemory<'_>,
+        memory: &CopyMemory<'_>,
     ) -> Result<(), Failure>
     where
-        H: CompletionHandler<State = u64, Buffers = TwoBuffers>,
+        H: CompletionHandler<State = BlockCopy, Buffers = TwoBuffers>,
+    {
+        self.fetches = self.slots::<H>(pe, memory, Direction::FromInitiator)?;
+        if self.delivers {
+            self.deliveries = self.slots::<H>(pe, memory, Direction::ToInitiator)?;
+        }
+        self.repeat
+            .reserve(self.fetches.len() + self.deliveries.len());
+        Ok(())
+    }
+
+    fn slots<H>(
+        &self,
+        pe: &WorkerPe<H::Worker>,
+        memory: &CopyMemory<'_>,
+        direction: Direction,
+    ) -> Result<Vec<Place<CopySlot>>, Failure>
+    where
+        H: CompletionHandler<State = BlockCopy, Buffers = TwoBuffers>,
     {
         let dma = self.dma.as_ref();
         let dma = dma.ok_or_else(|| Failure::unexpected("the DMA context was stopped"))?;
         let private = memory.private;
-        let (count, length) = (
-            self.count as usize,
-            memory.geometry.logical_block_size as usize,
-        );
-        let slots = Slots::with_two_buffers(
-            pe,
-            memory.inventory,
-            memory.initiator,
-            private.mmap(),
-            count,
-            |_| 0,
-        )?;
+        let length = memory.geometry.logical_block_size as usize;
+        let (from, to) = match direction {
+            Direction::FromInitiator => (memory.initiator, private.mmap()),
+            Direction::ToInitiator => (private.mmap(), memory.initiator),
+        };
+        let idle_copy = |_| BlockCopy {
+            direction,
+            offset: 0,
+        };
+        let count = self.count as usize;
+        let slots = Slots::with_two_buffers(pe, memory.inventory, from, to, count, idle_copy)?;
         dma.copy_in::<TASK, H>(&slots)?;
-        self.slots = idle(slots);
-        for slot in self.slots.iter_mut().flatten() {
-            slot.set_range::<{ TwoBuffers::DESTINATION }>(private.offset(slot.index()), length)
-                .map_err(|code| Failure::new(code, "private memory"))?;
+        let mut slots = idle(slots);
+        for slot in slots.iter_mut().flatten() {
+            let offset = private.offset(slot.index());
+            match direction {
+                Direction::FromInitiator => {
+                    slot.set_range::<{ TwoBuffers::DESTINATION }>(offset, length)
+                }
+                Direction::ToInitiator => slot.set_data::<{ TwoBuffers::SOURCE }>(offset, length),
+            }
+            .map_err(|code| Failure::new(code, "private memory"))?;
         }
-        self.repeat.reserve(count);
-        Ok(())
+        Ok(slots)
     }
 
-    /// Takes the slot for a copy of `length` bytes from this offset of the initiator's memory.
+    fn table(&mut self, direction: Direction) -> &mut Vec<Place<CopySlot>> {
+        match direction {
+            Direction::FromInitiator => &mut self.fetches,
+            Direction::ToInitiator => &mut self.deliveries,
+        }
+    }
+
+    /// Takes the slot for a copy of `length` bytes.
     ///
     /// # Errors
     ///
-    /// The bytes are not inside the memory.
+    /// The bytes are not inside the initiator's memory.
     #[inline]
     pub(super) fn take(
         &mut self,
         number: u32,
-        offset: u64,
+        copy: BlockCopy,
         length: usize,
-    ) -> Result<FetchSlot, ErrorCode> {
-        let mut slot = take(&mut self.slots, number)?;
-        *slot.state_mut() = offset;
-        match slot.set_data::<{ TwoBuffers::SOURCE }>(offset, length) {
-            Ok(()) => {
-                slot.reset_data::<{ TwoBuffers::DESTINATION }>();
-                Ok(slot)
+    ) -> Result<CopySlot, ErrorCode> {
+        let mut slot = take(self.table(copy.direction), number)?;
+        *slot.state_mut() = copy;
+        let set = match copy.direction {
+            Direction::FromInitiator => slot
+                .set_data::<{ TwoBuffers::SOURCE }>(copy.offset, length)
+                .map(|()| slot.reset_data::<{ TwoBuffers::DESTINATION }>()),
+            Direction::ToInitiator => {
+                slot.set_range::<{ TwoBuffers::DESTINATION }>(copy.offset, length)
             }
+        };
+        match set {
+            Ok(()) => Ok(slot),
             Err(code) => {
                 self.put_back(slot);
                 Err(code)
@@ -326,8 +389,9 @@ impl Fetcher {
 
     /// Puts back a slot whose task has completed. Returns its number.
     #[inline]
-    pub(super) fn put_back(&mut self, slot: FetchSlot) -> u32 {
-        put_back(&mut self.slots, slot)
+    pub(super) fn put_back(&mut self, slot: CopySlot) -> u32 {
+        let direction = slot.state().direction;
+        put_back(self.table(direction), slot)
     }
 
     /// Returns `true` if tasks can be submitted; otherwise the copy has to be [postponed](Self::postpone).
@@ -343,10 +407,10 @@ impl Fetcher {
         self.broken
     }
 
-    /// Postpones the copy of this slot from this offset until there is a new context.
+    /// Postpones the copy of this slot until there is a new context.
     #[cold]
-    pub(super) fn postpone(&mut self, slot: u32, offset: u64) {
-        self.repeat.push((slot, offset));
+    pub(super) fn postpone(&mut self, slot: u32, copy: BlockCopy) {
+        self.repeat.push((slot, copy));
     }
 
     /// Records that a task has failed, so that the context stops.
@@ -361,31 +425,33 @@ impl Fetcher {
     pub(super) fn restart<H>(
         &mut self,
         pe: &WorkerPe<H::Worker>,
-        memory: &FetchMemory<'_>,
+        memory: &CopyMemory<'_>,
         deferred: &mut VecDeque<SlotTask>,
-    ) -> Result<Vec<(u32, u64)>, Failure>
+    ) -> Result<Vec<(u32, BlockCopy)>, Failure>
     where
-        H: CompletionHandler<State = u64, Buffers = TwoBuffers>,
+        H: CompletionHandler<State = BlockCopy, Buffers = TwoBuffers>,
     {
         for _ in 0..deferred.len() {
             match deferred.pop_front() {
-                Some(SlotTask::Fetch(slot)) => {
-                    let offset = *slot.state();
+                Some(SlotTask::Copy(slot)) => {
+                    let copy = *slot.state();
                     let number = self.put_back(slot);
-                    self.postpone(number, offset);
+                    self.postpone(number, copy);
                 }
                 other => deferred.extend(other),
             }
         }
-        if self.slots.iter().any(Option::is_none) {
+        let mut slots = self.fetches.iter().chain(&self.deliveries);
+        if slots.any(Option::is_none) {
             return Ok(Vec::new());
         }
-        self.slots.clear();
+        self.fetches.clear();
+        self.deliveries.clear();
         if let Some(old) = self.dma.take() {
             self.replaced = Some(old.id());
             old.stop()?;
         }
-        self.dma = Some(Dma::start_with::<H>(pe, &self.device, self.count)?);
+        self.start_context::<H>(pe)?;
         self.prepare::<H>(pe, memory)?;
         self.broken = false;
         Ok(std::mem::take(&mut self.repeat))
@@ -453,7 +519,7 @@ fn installed_memory() -> u64 {
     u64::from(system.totalram).saturating_mul(system.mem_unit.into())
 }
 
-/// The stripe buffer of one slot: the stored block, as two data chunks, and its parity chunk.
+/// The stripe buffer of one slot: the two data chunks and the parity chunk of a stripe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StripeBuffer {
     begin: u64,
@@ -474,7 +540,7 @@ impl StripeBuffer {
         }
     }
 
-    /// Offset of the stored block.
+    /// Offset of the data chunks, which are the stored block in the reference's form.
     pub(crate) fn stored(self) -> u64 {
         self.begin
     }
@@ -485,7 +551,7 @@ impl StripeBuffer {
     }
 }
 
-/// The private memory of a worker: one stored block per slot.
+/// The private memory of a worker. Each slot has the payloads of a stripe's three chunks, one after the other, or a stored block in the reference's form.
 pub(super) struct PrivateMemory {
     region: Arc<MemoryRegion>,
     mmap: Mmap,
@@ -514,7 +580,7 @@ impl PrivateMemory {
         slots: usize,
         access: Access,
     ) -> doca::Result<Self> {
-        let size = geometry.stored_block_size as usize;
+        let size = 3 * geometry.half_block_size() as usize;
         let region = MemoryRegion::new(slots * size)?;
         let mmap = Mmap::register(device, region.clone(), access)?;
         Ok(Self { region, mmap, size })
@@ -529,14 +595,14 @@ impl PrivateMemory {
         &self.mmap
     }
 
-    /// Copies the first bytes of a slot.
-    pub(super) fn read(&self, slot: usize, into: &mut [u8]) -> doca::Result<()> {
-        self.region.read(slot * self.size, into)
+    /// Copies bytes of a slot from this offset on.
+    pub(super) fn read(&self, slot: usize, at: usize, into: &mut [u8]) -> doca::Result<()> {
+        self.region.read(slot * self.size + at, into)
     }
 
-    /// Replaces the first bytes of a slot.
-    pub(super) fn write(&self, slot: usize, bytes: &[u8]) -> doca::Result<()> {
-        self.region.write(slot * self.size, bytes)
+    /// Replaces bytes of a slot from this offset on.
+    pub(super) fn write(&self, slot: usize, at: usize, bytes: &[u8]) -> doca::Result<()> {
+        self.region.write(slot * self.size + at, bytes)
     }
 }
 
@@ -565,23 +631,30 @@ mod tests {
         assert_eq!(end, Messages::offset(places.messages()));
     }
 
+    fn fetch(offset: u64) -> BlockCopy {
+        BlockCopy {
+            direction: Direction::FromInitiator,
+            offset,
+        }
+    }
+
     type Results = Vec<(usize, Result<(), ErrorCode>)>;
 
-    /// Puts fetch slots back, and records their results.
+    /// Puts copy slots back, and records their results.
     struct Worker {
-        fetcher: Fetcher,
+        copier: Copier,
         results: Results,
     }
 
     completion_handler! {
-        struct Fetched;
-        |worker: Worker, slot: Slot<u64, TwoBuffers>| {
+        struct Copied;
+        |worker: Worker, slot: Slot<BlockCopy, TwoBuffers>| {
             worker.results.push((slot.index(), Ok(())));
-            worker.fetcher.put_back(slot);
+            worker.copier.put_back(slot);
         },
         |code| {
             worker.results.push((slot.index(), Err(code)));
-            worker.fetcher.put_back(slot);
+            worker.copier.put_back(slot);
         }
     }
 
@@ -595,29 +668,27 @@ mod tests {
         let read_only = PrivateMemory::read_only(&device, geometry, 2);
         // As many as one context needs: a new context reuses those of the last.
         let inventory = BufInventory::new(4).expect("bufs");
-        let memory = FetchMemory {
+        let memory = CopyMemory {
             inventory: &inventory,
             initiator: &readable,
             private: &read_only,
             geometry,
         };
         let mut worker = Worker {
-            fetcher: Fetcher::start::<Fetched>(&pe, &device, 2).expect("started"),
+            copier: Copier::start::<Copied>(&pe, &device, 2, false).expect("started"),
             results: Results::new(),
         };
         worker
-            .fetcher
-            .prepare::<Fetched>(&pe, &memory)
+            .copier
+            .prepare::<Copied>(&pe, &memory)
             .expect("slots");
         // Copies into memory that must not be written fail.
         for number in 0..2 {
-            let slot = worker.fetcher.take(number, 0, 128).expect("inside");
-            assert!(SlotTask::Fetch(slot).submit().is_ok());
+            let slot = worker.copier.take(number, fetch(0), 128).expect("inside");
+            assert!(SlotTask::Copy(slot).submit().is_ok());
         }
         let mut deferred = VecDeque::new();
-        let restart = worker
-            .fetcher
-            .restart::<Fetched>(&pe, &memory, &mut deferred);
+        let restart = worker.copier.restart::<Copied>(&pe, &memory, &mut deferred);
         assert_eq!(restart.expect("not yet"), [], "two are in flight");
         while worker.results.len() < 2 {
             if pe.progress(&mut worker) {
@@ -631,22 +702,25 @@ mod tests {
                 (1, Err(ErrorCode::SHUTDOWN))
             ]
         );
-        let fetcher = &mut worker.fetcher;
-        assert!(!fetcher.is_usable());
-        fetcher.failed();
-        fetcher.postpone(1, 7);
-        let slot = fetcher.take(0, 9, 128).expect("idle");
-        deferred.push_back(SlotTask::Fetch(slot));
+        let copier = &mut worker.copier;
+        assert!(!copier.is_usable());
+        copier.failed();
+        copier.postpone(1, fetch(7));
+        let slot = copier.take(0, fetch(9), 128).expect("idle");
+        deferred.push_back(SlotTask::Copy(slot));
         let mut restart =
-            |fetcher: &mut Fetcher| fetcher.restart::<Fetched>(&pe, &memory, &mut deferred);
-        assert_eq!(restart(fetcher).expect("a new context"), [(1, 7), (0, 9)]);
-        assert!(fetcher.is_usable());
-        assert_eq!(restart(fetcher).expect("again"), [], "once");
-        let slot = fetcher.take(1, 4096 - 128, 128).expect("inside");
-        fetcher.put_back(slot);
-        let outside = fetcher.take(1, 4096 - 127, 128).map(drop);
+            |copier: &mut Copier| copier.restart::<Copied>(&pe, &memory, &mut deferred);
+        assert_eq!(
+            restart(copier).expect("a new context"),
+            [(1, fetch(7)), (0, fetch(9))]
+        );
+        assert!(copier.is_usable());
+        assert_eq!(restart(copier).expect("again"), [], "once");
+        let slot = copier.take(1, fetch(4096 - 128), 128).expect("inside");
+        copier.put_back(slot);
+        let outside = copier.take(1, fetch(4096 - 127), 128).map(drop);
         assert_eq!(outside, Err(ErrorCode::INVALID_VALUE));
-        assert!(fetcher.take(1, 0, 128).is_ok(), "it is there again");
+        assert!(copier.take(1, fetch(0), 128).is_ok(), "it is there again");
     }
 
     #[test]

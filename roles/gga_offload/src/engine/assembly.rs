@@ -85,7 +85,9 @@ pub enum Refusal {
         epoch: Epoch,
     },
     /// The set's blocks are stored in another form than the service was told.
-    #[error("the set stores {found}, but the service was started for {expected}; start it with the set's values")]
+    #[error(
+        "the set stores {found}, but the service was started for {expected}; start it with the set's values"
+    )]
     OtherForm {
         /// Form in the superblocks.
         found: Form,
@@ -166,7 +168,11 @@ pub fn assemble(
     if known.any(|it| it.set != set) {
         return Err(Refusal::SeveralSets(Box::new(found)));
     }
-    if let Some((_, it)) = known.superblocks.iter().find(|(_, it)| it.form != instructions.form) {
+    if let Some((_, it)) = known
+        .superblocks
+        .iter()
+        .find(|(_, it)| it.form != instructions.form)
+    {
         return Err(Refusal::OtherForm {
             found: it.form,
             expected: instructions.form,
@@ -552,8 +558,7 @@ mod tests {
         for prepared in 0..8 {
             let mut found = [Found::Blank; 3];
             for target in Targets::from_bits(prepared).iter() {
-                found[target.number()] =
-                    Found::Superblock(membership.superblock_of(target));
+                found[target.number()] = Found::Superblock(membership.superblock_of(target));
             }
             assert_eq!(
                 members(&judge(found).expect("a set")),
@@ -561,8 +566,12 @@ mod tests {
                 "{prepared}"
             );
         }
-        let rebuilt =
-            assemble([Found::Blank; 3], &NOTHING, instructions(Some(Target::DataP))).expect("a set");
+        let rebuilt = assemble(
+            [Found::Blank; 3],
+            &NOTHING,
+            instructions(Some(Target::DataP)),
+        )
+        .expect("a set");
         assert_eq!(
             (rebuilt.stale, members(&rebuilt)),
             (Some(Target::DataP), Targets::DATA)

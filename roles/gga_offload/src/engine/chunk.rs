@@ -84,6 +84,24 @@ pub fn payload_range(member: Target, len: usize) -> Range<usize> {
     }
 }
 
+/// Alignment of payloads in bytes, for erasure coding.
+const ALIGNMENT: u32 = 64;
+
+/// Size in bytes of the chunks of blocks of this size; `None` if it does not fit in 32 bits.
+#[must_use]
+pub fn size_for(logical_block_size: u32) -> Option<u32> {
+    let payload = logical_block_size.div_ceil(2);
+    let payload = payload.checked_next_multiple_of(ALIGNMENT)?;
+    payload.checked_add(RECORD as u32)
+}
+
+/// Returns `true` if chunks of `size` bytes have room for blocks of this size, and their payloads can be encoded.
+#[must_use]
+pub fn has_room(size: u32, logical_block_size: u32) -> bool {
+    size.is_multiple_of(ALIGNMENT)
+        && size_for(logical_block_size).is_some_and(|needed| needed <= size)
+}
+
 fn record_range(member: Target, len: usize) -> Range<usize> {
     match member {
         Target::Data1 => 0..RECORD,
@@ -94,7 +112,7 @@ fn record_range(member: Target, len: usize) -> Range<usize> {
 /// CRC-32C of a chunk's payload and of its record without the checksum.
 fn checksum(payload: &[u8], record: &[u8]) -> u32 {
     let before = &record[..RECORD - size_of::<u32>()];
-    role_common::stored_block::crc32c_of_two(payload, before)
+    role_common::checksum::crc32c(payload, before)
 }
 
 /// Judges the bytes read from a place.
@@ -193,9 +211,12 @@ mod tests {
             assert_eq!(judge(&chunk, place(member)), Ok(STAMP));
             let payload = payload_range(member, chunk.len());
             assert_eq!(payload.len(), 128);
-            assert!(chunk[payload.clone()].iter().enumerate().all(|(at, &byte)| {
-                usize::from(byte) == payload.start + at
-            }));
+            assert!(
+                chunk[payload.clone()]
+                    .iter()
+                    .enumerate()
+                    .all(|(at, &byte)| { usize::from(byte) == payload.start + at })
+            );
         }
     }
 
@@ -229,10 +250,7 @@ mod tests {
                 set: SetId(SET.0 + 1),
                 ..here
             },
-            Place {
-                stripe: 5,
-                ..here
-            },
+            Place { stripe: 5, ..here },
             Place {
                 member: Target::DataP,
                 ..here
@@ -264,6 +282,23 @@ mod tests {
             torn[96..].fill(0);
             assert!(judge(&torn, place(member)).is_err());
         }
+    }
+
+    #[test]
+    fn chunks_have_half_a_block_and_a_record() {
+        for (logical, size) in [
+            (1, 128),
+            (512, 320),
+            (4096, 2112),
+            (4097, 2176),
+            (65536, 32832),
+            (1 << 20, (1 << 19) + 64),
+        ] {
+            assert_eq!(size_for(logical), Some(size));
+            assert!(has_room(size, logical) && has_room(size + 64, logical));
+            assert!(!has_room(size - 64, logical) && !has_room(size + 1, logical));
+        }
+        assert_eq!(size_for(u32::MAX), Some((1 << 31) + 64));
     }
 
     #[test]

@@ -129,9 +129,9 @@ impl Membership {
     /// Returns `true` if a superblock is that of a target that was a member until no write could be acknowledged any more.
     pub(super) fn has_epoch(&self, superblock: Superblock) -> bool {
         let known = [superblock.epoch, superblock.next].into_iter();
-        known
-            .filter(|&epoch| epoch != Epoch::NONE)
-            .any(|epoch| epoch == self.epoch || self.phase == Phase::Preparing && epoch == self.previous)
+        known.filter(|&epoch| epoch != Epoch::NONE).any(|epoch| {
+            epoch == self.epoch || self.phase == Phase::Preparing && epoch == self.previous
+        })
     }
 
     /// The superblock that a target has to persist.
@@ -584,10 +584,7 @@ mod tests {
             (before.epoch, RecordState::InUse)
         );
         assert!(prepared.next.number > before.epoch.number && prepared.next.id != before.epoch.id);
-        assert_eq!(
-            set.superblock_of(Target::DataP).epoch,
-            Epoch::NONE
-        );
+        assert_eq!(set.superblock_of(Target::DataP).epoch, Epoch::NONE);
         persist(&mut set, Target::Data1);
         persist(&mut set, Target::Data2);
         persist(&mut set, Target::Data1);
@@ -604,10 +601,7 @@ mod tests {
         persist(&mut set, Target::DataP);
         assert!(set.is_confirmed_member(Target::DataP));
         let now = set.superblock_of(Target::DataP);
-        assert_eq!(
-            now.epoch,
-            set.superblock_of(Target::Data1).epoch
-        );
+        assert_eq!(now.epoch, set.superblock_of(Target::Data1).epoch);
     }
 
     #[test]
@@ -647,10 +641,7 @@ mod tests {
         persist_all(&mut set);
         set.close();
         set.exclude(Target::Data2);
-        assert_eq!(
-            set.superblock_of(Target::Data1).state,
-            RecordState::InUse
-        );
+        assert_eq!(set.superblock_of(Target::Data1).state, RecordState::InUse);
         persist(&mut set, Target::Data1);
         persist(&mut set, Target::DataP);
         persist(&mut set, Target::Data1);

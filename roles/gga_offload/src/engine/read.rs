@@ -34,7 +34,11 @@ impl StripeEngine {
         if self.view.is_healthy() {
             return Targets::ALL;
         }
-        let is_missed = self.setup.set.missed.contains(self.slots[slot as usize].stripe());
+        let is_missed = self
+            .setup
+            .set
+            .missed
+            .contains(self.slots[slot as usize].stripe());
         self.view.sources(is_missed)
     }
 
@@ -156,7 +160,12 @@ impl StripeEngine {
 
     /// Counts and logs a corrupt chunk that is made again from the others.
     #[cold]
-    pub(super) fn found_corrupt(&mut self, slot: u32, target: Target, what: impl std::fmt::Display) {
+    pub(super) fn found_corrupt(
+        &mut self,
+        slot: u32,
+        target: Target,
+        what: impl std::fmt::Display,
+    ) {
         let stripe = self.slots[slot as usize].stripe();
         let corrected = &mut self.statistics.corruption.corrected[target.number()];
         if corrected.count() {

@@ -37,7 +37,10 @@ impl StripeEngine {
         if is_possible {
             self.deliver(slot);
         } else {
-            self.uncorrectable(slot, "has impossible sizes: it was never written, or is corrupt");
+            self.uncorrectable(
+                slot,
+                "has impossible sizes: it was never written, or is corrupt",
+            );
         }
     }
 

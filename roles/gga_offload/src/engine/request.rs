@@ -1,6 +1,7 @@
 //! Requests of the initiator, validated before use.
 
 use role_common::stored_block::Geometry;
+use role_common::superblock::Format;
 use wire::io_message::{self, IoMessage, IoMessageType, Repr};
 use wire::release::{CorrelationId as _, IoLayout};
 
@@ -11,6 +12,8 @@ use crate::Placement;
 pub struct Volume {
     /// Sizes of stored blocks and of their content.
     pub geometry: Geometry,
+    /// Format of the blocks on the targets.
+    pub format: Format,
     /// Number of blocks; the size of their content in bytes fits in 64 bits.
     pub block_count: u64,
     /// Placement of stored blocks on the targets.
@@ -208,6 +211,7 @@ impl Request {
 mod tests {
     use doca::ErrorCode;
     use role_common::stored_block::Geometry;
+    use role_common::superblock::Format;
     use wire::release::{CorrelationId as _, IoLayout, Release3_0, Release3_1, Release3_2};
 
     use super::*;
@@ -216,7 +220,8 @@ mod tests {
 
     fn volume() -> Volume {
         Volume {
-            geometry: Geometry::compatible(4096),
+            format: Format::StoredBlocks,
+        geometry: Geometry::compatible(4096),
             block_count: 100,
             placement: Placement::HalfBlocks,
         }

@@ -1,7 +1,6 @@
 //! The state of a set, shared by the control thread and all workers of a session: current targets, stripes to process, superblocks to
 //! persist.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -129,8 +128,6 @@ struct Inner {
 #[derive(Debug)]
 struct Running {
     pass: Pass,
-    /// `true` if the target is rebuilt completely.
-    is_of_all: bool,
     began: Option<Duration>,
     /// Earliest start of the next pass.
     pause: Option<Duration>,
@@ -231,10 +228,9 @@ pub struct PassProgress {
 }
 
 impl Running {
-    fn new(stripes: &StripeBitmap, is_of_all: bool) -> Self {
+    fn new(stripes: &StripeBitmap) -> Self {
         Self {
             pass: Pass::new(stripes),
-            is_of_all,
             began: None,
             pause: None,
             reported: 0,
@@ -519,7 +515,7 @@ impl Set {
             inner.stale = Some(target);
             if let Some(membership) = &mut inner.membership {
                 let had = membership.superblock_of(target);
-                inner.departed = had.map(|superblock| superblock.epoch);
+                inner.departed = Some(had.epoch);
                 membership.exclude(target);
             }
             tracing::warn!("detached storage target {name}, going on without it: {why}");
@@ -638,9 +634,12 @@ impl Set {
             && has_kept
             && inner.redundancy.restore(target, stale)
         {
-            tracing::info!("storage target {} is online again, with its data", target.name());
+            tracing::info!(
+                "storage target {} is online again, with its data",
+                target.name()
+            );
             if matches!(inner.redundancy.state(), State::Rebuilding(_)) {
-                inner.rebuild = Some(Running::new(&self.missed, false));
+                inner.rebuild = Some(Running::new(&self.missed));
             }
             self.publish(&inner);
         }
@@ -653,7 +652,7 @@ impl Set {
         let inner = self.inner();
         let is_online = !inner.redundancy.view().offline.contains(target);
         let membership = inner.membership.as_ref().filter(|_| is_online)?;
-        membership.superblock_of(target)
+        Some(membership.superblock_of(target))
     }
 
     /// Records that a target has persisted this superblock.
@@ -697,12 +696,6 @@ impl Set {
             || inner.membership.as_ref().is_none_or(Membership::is_clean)
     }
 
-    /// The target that misses acknowledged writes, if any.
-    #[must_use]
-    pub fn stale(&self) -> Option<Target> {
-        self.inner().stale
-    }
-
     /// Returns `true` if all targets are current.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
@@ -741,7 +734,7 @@ impl Set {
         if !has_kept {
             self.missed.insert_all();
         }
-        let running = Running::new(&self.missed, !has_kept);
+        let running = Running::new(&self.missed);
         let (count, name) = (running.pass.progress().1, target.name());
         let which = if has_kept {
             "those that it has missed"
@@ -820,18 +813,12 @@ impl Set {
     }
 
     /// The next stripe of the rebuild of this target, or of the resync.
-    fn next_of_pass(
-        &self,
-        inner: &mut Inner,
-        stale: Option<Target>,
-        now: Duration,
-    ) -> Option<u64> {
+    fn next_of_pass(&self, inner: &mut Inner, stale: Option<Target>, now: Duration) -> Option<u64> {
         let (running, stripes) = match stale {
             Some(_) => (inner.rebuild.as_mut()?, &self.missed),
             None => {
                 let running = inner.resync.take();
-                let running =
-                    running.unwrap_or_else(|| Running::new(&self.unsettled, false));
+                let running = running.unwrap_or_else(|| Running::new(&self.unsettled));
                 (inner.resync.insert(running), &self.unsettled)
             }
         };
@@ -1054,14 +1041,18 @@ impl Set {
             online: Target::ALL.map(|target| !offline.contains(target)),
             stripes: self.stripes,
             unsettled_stripes: self.unsettled.len(),
-            pass: inner.rebuild.as_ref().or(inner.resync.as_ref()).map(|running| {
-                let (done, total) = running.pass.progress();
-                PassProgress {
-                    is_rebuild,
-                    done,
-                    total,
-                }
-            }),
+            pass: inner
+                .rebuild
+                .as_ref()
+                .or(inner.resync.as_ref())
+                .map(|running| {
+                    let (done, total) = running.pass.progress();
+                    PassProgress {
+                        is_rebuild,
+                        done,
+                        total,
+                    }
+                }),
             scrub: inner.scrub.as_ref().map(|scrub| scrub.cursor),
             stalled: inner.counts.stalled,
         }
@@ -1101,14 +1092,6 @@ impl Set {
             target.name(),
             self.missed.len()
         );
-    }
-}
-
-impl Summary {
-    /// Returns `true` if anything was repaired or scrubbed.
-    #[must_use]
-    pub fn is_worth_reporting(&self) -> bool {
-        self.repaired_chunks != [0; 3] || self.scrubbed != Scrubbed::default()
     }
 }
 

@@ -9,7 +9,7 @@
 
 use super::chunk::{Judgement, Stamp};
 use super::request::{Operation, Request};
-use super::set::{Outcome, Purpose, Work};
+use super::set::{Outcome, Purpose};
 use super::{Action, Judged, SettleStage, Slot, Stage, Status, StripeEngine};
 use crate::{Target, Targets};
 
@@ -328,7 +328,12 @@ impl StripeEngine {
             Some(versions) if stamp == Stamp::UNWRITTEN => versions.first(),
             _ => stamp,
         };
-        self.write_chunks(slot, stores, Stage::Settle(SettleStage::Store), Some(version));
+        self.write_chunks(
+            slot,
+            stores,
+            Stage::Settle(SettleStage::Store),
+            Some(version),
+        );
     }
 
     pub(super) fn settled_stored(&mut self, slot: u32) {
@@ -376,6 +381,9 @@ impl StripeEngine {
         if let Outcome::Rewritten(target) = outcome {
             self.setup.set.rewrote(target);
         }
+        if self.is_unsettled(slot) {
+            self.setup.set.settle(self.slots[slot as usize].stripe());
+        }
         let it = self.slot(slot);
         it.settling.is_done = true;
         it.settling.is_wanted = false;
@@ -410,13 +418,6 @@ impl StripeEngine {
     pub(super) fn is_missed(&self, slot: u32) -> bool {
         let stripe = self.slots[slot as usize].stripe();
         !self.view.is_healthy() && self.setup.set.missed.contains(stripe)
-    }
-}
-
-impl Work {
-    /// Returns `true` if the work has a stripe.
-    pub(super) fn has_stripe(self) -> bool {
-        self.purpose != Purpose::Retire
     }
 }
 
@@ -498,7 +499,10 @@ mod tests {
         );
         assert_eq!(of(stamps, false), Decision::Lost);
         assert_eq!(of([Some(NEW), None, Some(OLD)], false), Decision::Lost);
-        assert_eq!(of([Some(Stamp::UNWRITTEN), None, None], true), Decision::Lost);
+        assert_eq!(
+            of([Some(Stamp::UNWRITTEN), None, None], true),
+            Decision::Lost
+        );
     }
 
     #[test]

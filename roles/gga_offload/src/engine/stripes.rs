@@ -240,14 +240,6 @@ impl StripeBitmap {
             self.runs.fetch_sub(1, Ordering::AcqRel);
         }
     }
-
-    pub(super) fn clear(&self) {
-        for word in &self.words {
-            word.store(0, Ordering::Release);
-        }
-        self.runs.store(0, Ordering::Release);
-    }
-
     /// Returns `true` if the stripe, or another stripe of its run, is in the set.
     pub(crate) fn contains(&self, stripe: u64) -> bool {
         let (word, bit) = Self::place(stripe >> self.shift);

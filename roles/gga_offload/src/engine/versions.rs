@@ -120,6 +120,17 @@ impl Versions {
         self.retired.load(Ordering::Acquire)
     }
 
+    /// As [`retired`](Self::retired), for a message with a stamp of this epoch: 0 for another epoch than the session's.
+    #[inline]
+    #[must_use]
+    pub fn retired_for(&self, epoch: u64) -> u64 {
+        if epoch == self.epoch {
+            self.retired()
+        } else {
+            0
+        }
+    }
+
     /// Epoch of all stamps of the session.
     #[must_use]
     pub fn epoch(&self) -> u64 {
@@ -192,11 +203,15 @@ mod tests {
         let versions = Versions::new(7, 1, 8);
         let mut in_flight = InFlight::new(0, 8);
         for _ in 0..4 {
-            let stamp = versions.begin(&mut in_flight, false).expect("within the limit");
+            let stamp = versions
+                .begin(&mut in_flight, false)
+                .expect("within the limit");
             versions.end(&mut in_flight, stamp);
         }
         assert_eq!(versions.begin(&mut in_flight, false), None);
-        let settling = versions.begin(&mut in_flight, true).expect("more for settling");
+        let settling = versions
+            .begin(&mut in_flight, true)
+            .expect("more for settling");
         versions.end(&mut in_flight, settling);
         assert!(versions.should_retire());
         assert!(versions.begin_retiring() && !versions.begin_retiring());

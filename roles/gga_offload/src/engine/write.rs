@@ -169,9 +169,10 @@ impl StripeEngine {
     /// Records that the slot's write has completed, or that its stripe is marked as unsettled.
     #[inline]
     pub(super) fn end_number(&mut self, slot: u32) {
-        if let (Some(stamp), Some(versions)) =
-            (self.slots[slot as usize].stamp.take(), self.setup.set.versions())
-        {
+        if let (Some(stamp), Some(versions)) = (
+            self.slots[slot as usize].stamp.take(),
+            self.setup.set.versions(),
+        ) {
             versions.end(&mut self.numbers, stamp);
         }
     }
@@ -189,7 +190,7 @@ impl StripeEngine {
             let Some(slot) = self.numberless.pop_front() else {
                 return;
             };
-            match self.slot(slot).stage {
+            match self.slots[slot as usize].stage {
                 Stage::Write(_) if self.setup.set.view().has_failed() => {
                     self.too_few_targets(slot);
                 }

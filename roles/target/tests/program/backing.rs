@@ -8,6 +8,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use bytes::Bytes;
 use deployment::log::{LogEvent, events};
 use doca::ErrorCode;
 use role_common::stored_block::MatrixType;
@@ -22,7 +23,10 @@ use tempfile::TempDir;
 use wire::control::{FEATURE_FLUSH, FeatureQuery, Payload, RecordState};
 use wire::io_message::IoMessageType::{self, Flush, Read, Write, WriteFua};
 
-use crate::{BLOCK, Client, Exit, Target, command, cpu, listening, request, run_to_exit, start};
+use crate::{
+    BLOCK, Client, Exit, Service, Target, command, cpu, init, listening, memory, request,
+    run_to_exit, start,
+};
 
 /// Size of a backing file before the first block.
 const CONTENT: u64 = 65536;
@@ -294,7 +298,7 @@ fn of_block(block: usize) -> Vec<SeccompRule> {
 }
 
 /// Makes the target persist a superblock of a set in use.
-fn put_to_use(client: &mut Client) {
+fn put_to_use(service: &mut Service) {
     let superblock = Superblock {
         set: SetId(7),
         member: 0,
@@ -308,7 +312,7 @@ fn put_to_use(client: &mut Client) {
         },
     };
     let request = Payload::IdentifyStorageRequest(superblock.request());
-    match client.service.request(request) {
+    match service.request(request) {
         Payload::IdentifiedStorageResponse(answer) => {
             assert_eq!(Superblock::of_answer(&answer), Ok(Some(superblock)));
         }
@@ -328,6 +332,32 @@ fn is_unclean(path: &Path) -> bool {
 }
 
 #[test]
+fn file_of_a_set_is_served_only_to_services_that_send_its_superblock() {
+    let directory = directory();
+    let path = made(&directory);
+    let target = start(&flags(&path));
+    let mut client = Client::new(target.connect());
+    put_to_use(&mut client.service);
+    assert_eq!(client.stop(target).status.code(), Some(0));
+
+    let target = start(&flags(&path));
+    let mut service = target.connect();
+    service.request(Payload::QueryStorageRequest);
+    let (device, memory, memory_map) = memory(BLOCK * 2);
+    let export = Bytes::from(memory_map.export_rdma(&device).expect("export"));
+    let Payload::ErrorResponse(refused) =
+        service.request(Payload::InitStorageRequest(init(export.clone(), 2)))
+    else {
+        panic!("expected an error");
+    };
+    assert_eq!(ErrorCode(refused.error_code), ErrorCode::NOT_PERMITTED);
+    put_to_use(&mut service);
+    let mut client = Client::with_export(service, export, 2, (memory, memory_map));
+    assert_eq!(io(&mut client, Read, 0), ErrorCode::SUCCESS);
+    assert_eq!(client.stop(target).status.code(), Some(0));
+}
+
+#[test]
 fn unreadable_or_unwritable_blocks_fail_only_their_ios() {
     let directory = directory();
     let path = made(&directory);
@@ -337,7 +367,7 @@ fn unreadable_or_unwritable_blocks_fail_only_their_ios() {
     ];
     let target = on_broken_disk(&path, broken.into());
     let (mut client, _) = announcing(&target);
-    put_to_use(&mut client);
+    put_to_use(&mut client.service);
     for _ in 0..3 {
         assert_eq!(io(&mut client, Read, 7), ErrorCode::IO_FAILED);
         assert_eq!(io(&mut client, Write, 9), ErrorCode::IO_FAILED);
@@ -375,7 +405,7 @@ fn failed_final_sync_prevents_a_clean_shutdown() {
     let path = made(&directory);
     let target = on_broken_disk(&path, vec![(libc::SYS_fsync, Vec::new())]);
     let mut client = Client::new(target.connect());
-    put_to_use(&mut client);
+    put_to_use(&mut client.service);
     assert_eq!(io(&mut client, Write, 1), ErrorCode::SUCCESS);
     let exit = client.stop(target);
     assert_eq!(exit.status.code(), Some(1), "{exit:?}");

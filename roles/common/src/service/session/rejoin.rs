@@ -8,7 +8,7 @@ use doca::ErrorCode;
 use wire::control::{Message, MessageType, Payload, RdmaConnectionDetails, StorageDetails};
 
 use super::Connections;
-use super::storage::{Described, feature_query};
+use super::storage::{Described, KeptVersions, feature_query};
 use crate::control::ChannelEvent;
 use crate::protocol::{Failure, MessageIds, expect_response};
 use crate::service::{Reply, WorkerCommand};
@@ -81,6 +81,8 @@ pub struct Rejoin {
     identity: Option<Bytes>,
     /// Extensions of the data path that it has announced.
     features: u32,
+    /// Until the admission.
+    described: Option<Described>,
     /// From the admission, for [`Returned::has_kept`].
     has_kept: bool,
     ids: MessageIds,
@@ -118,6 +120,7 @@ impl Rejoin {
             step: Step::Connection,
             identity: None,
             features: 0,
+            described: None,
             has_kept: false,
             ids: MessageIds::default(),
             actions: VecDeque::new(),
@@ -188,10 +191,14 @@ impl Rejoin {
             (ChannelEvent::Message(message), Step::Features(id)) => {
                 match expect_response(message, id, MessageType::QueryStorageResponse) {
                     Ok(Payload::AnnouncedStorageResponse(answer)) => {
-                        self.has_features(now, answer.features);
+                        if let Some(described) = &mut self.described {
+                            described.features = answer.features;
+                            described.versions = KeptVersions::of_answer(&answer);
+                        }
+                        self.await_admission();
                     }
                     // A target without extensions.
-                    Ok(_) => self.has_features(now, 0),
+                    Ok(_) => self.await_admission(),
                     Err(failure) => self.fail(failure),
                 }
             }
@@ -230,10 +237,16 @@ impl Rejoin {
                     );
                     return self.fail(Failure::new(ErrorCode::BAD_STATE, message));
                 }
-                self.identity = described.identity.clone();
-                self.features = described.features;
-                self.step = Step::Admission;
-                self.actions.push_back(RejoinAction::Admit(described));
+                let wanted = self.place.features;
+                // A target with an identity is queried for its extensions separately.
+                let is_to_ask = wanted & !described.features != 0 && described.identity.is_some();
+                self.described = Some(described);
+                if is_to_ask {
+                    let id = self.send(now, feature_query(wanted));
+                    self.step = Step::Features(id);
+                } else {
+                    self.await_admission();
+                }
             }
             Payload::InitStorageResponse => self.export(now),
             Payload::CreateRdmaConnectionResponse(details) => {
@@ -271,27 +284,29 @@ impl Rejoin {
         }
     }
 
+    fn await_admission(&mut self) {
+        if let Some(described) = self.described.take() {
+            self.identity.clone_from(&described.identity);
+            self.features = described.features;
+            self.step = Step::Admission;
+            self.actions.push_back(RejoinAction::Admit(described));
+        }
+    }
+
     fn admitted(&mut self, now: Instant, judgement: Result<bool, Failure>) {
         match (self.step, judgement) {
             (Step::Admission, Ok(has_kept)) => {
                 self.has_kept = has_kept;
-                let wanted = self.place.features;
-                if wanted & !self.features != 0 && self.identity.is_some() {
-                    // A target with an identity is queried for its extensions separately.
-                    let id = self.send(now, feature_query(wanted));
-                    self.step = Step::Features(id);
-                } else {
-                    self.has_features(now, self.features);
-                }
+                self.check_features(now);
             }
             (Step::Admission, Err(failure)) => self.fail(failure),
             _ => {}
         }
     }
 
-    /// Handles the extensions announced by the target.
-    fn has_features(&mut self, now: Instant, features: u32) {
-        let missing = self.place.features & !features;
+    /// Checks the extensions announced by the target, and begins its part of the session.
+    fn check_features(&mut self, now: Instant) {
+        let missing = self.place.features & !self.features;
         if missing != 0 {
             let message = format!(
                 "it lacks extensions of the data path that this session uses ({missing:#x}; 0x1 is flush, which targets with their blocks in \

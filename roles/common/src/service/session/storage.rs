@@ -23,6 +23,32 @@ pub struct Described {
     pub superblock: Option<Superblock>,
     /// Extensions of the data path announced by the target, of those it was asked for.
     pub features: u32,
+    /// Versions of its blocks, if it was asked for its extensions.
+    pub versions: KeptVersions,
+}
+
+/// Versions of blocks that a target keeps in addition to one of each block.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KeptVersions {
+    /// Maximum number of such versions.
+    pub slots: u32,
+    /// Epoch and number of the last version that was written to the target; zeros for none.
+    pub last: (u64, u64),
+    /// Blocks of which the target has a version that is not retired.
+    pub unretired: Vec<u64>,
+}
+
+impl KeptVersions {
+    pub(super) fn of_answer(answer: &AnnouncedStorage) -> Self {
+        let numbers = answer.unretired.chunks_exact(size_of::<u64>());
+        Self {
+            slots: answer.version_slots,
+            last: (answer.last_epoch, answer.last_number),
+            unretired: numbers
+                .map(|bytes| u64::from_be_bytes(bytes.try_into().expect("8 bytes")))
+                .collect(),
+        }
+    }
 }
 
 impl Described {
@@ -38,6 +64,7 @@ impl Described {
                 identity: None,
                 superblock: None,
                 features: 0,
+                versions: KeptVersions::default(),
             },
             Payload::AnnouncedStorageResponse(answer) => Self {
                 storage: StorageDetails {
@@ -47,6 +74,7 @@ impl Described {
                 identity: None,
                 superblock: None,
                 features: answer.features,
+                versions: KeptVersions::of_answer(&answer),
             },
             Payload::IdentifiedStorageResponse(answer) => Self {
                 storage: StorageDetails {
@@ -56,6 +84,7 @@ impl Described {
                 superblock: Superblock::of_answer(&answer)?,
                 identity: Some(answer.identity),
                 features: 0,
+                versions: KeptVersions::default(),
             },
             _ => return Ok(None),
         };
@@ -197,6 +226,7 @@ impl<L: Layout> Session<L> {
             for (target, answer) in self.targets.iter_mut().zip(described) {
                 if let (Some(target), Some(answer)) = (target, answer) {
                     target.features = answer.features;
+                    target.versions = answer.versions;
                 }
             }
         } else {
@@ -226,11 +256,11 @@ impl<L: Layout> Session<L> {
             Ok(StorageDetails {
                 total_size,
                 block_size,
-            }) if self.features != 0 => {
+            }) if self.features & self.client_features != 0 => {
                 let answer = Payload::AnnouncedStorageResponse(AnnouncedStorage {
                     total_size,
                     block_size,
-                    features: self.features,
+                    features: self.features & self.client_features,
                     version_slots: 0,
                     last_epoch: 0,
                     last_number: 0,
@@ -513,6 +543,7 @@ impl<L: Layout> Session<L> {
             identity,
             superblock: None,
             features: self.features,
+            versions: KeptVersions::default(),
         });
     }
 
