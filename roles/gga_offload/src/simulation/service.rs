@@ -41,8 +41,6 @@ pub(super) struct Worker {
     pub(super) slots: Vec<SlotMemory>,
     /// Number of the connection to each target; 0 for none.
     pub(super) connections: [u64; 3],
-    /// The newest chunk that each target has stored for this worker.
-    pub(super) stored: [Stamp; 3],
     /// Posted receives without a message.
     pub(super) free_lanes: Vec<u32>,
     /// Number of completions not yet reaped.
@@ -141,7 +139,6 @@ impl Service {
                 slots: vec![memory; engine.slots()],
                 engine,
                 connections,
-                stored: [Stamp::UNWRITTEN; 3],
                 free_lanes: (0..REQUESTS).collect(),
                 unreaped: 0,
             }

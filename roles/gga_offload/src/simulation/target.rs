@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use fastrand::Rng;
-use role_common::superblock::{Epoch, Superblock};
+use role_common::superblock::Superblock;
 use wire::control::RecordState;
 
 use super::oracle::CHUNK;
@@ -113,10 +113,6 @@ impl Disk {
         self.next_sequence += 1;
         self.last = stamp;
         self.unreadable.remove(&block);
-    }
-
-    pub(super) fn forget_versions(&mut self) {
-        self.versions.clear();
     }
 
     /// Writes a sector in place. It is not durable until the disk is synced.
@@ -299,10 +295,6 @@ impl SimulatedTarget {
 
     /// Persists a superblock, and with it all earlier writes: both are in one file.
     pub(super) fn persist(&mut self, superblock: Superblock) {
-        if superblock.epoch == Epoch::NONE && superblock.next == Epoch::NONE {
-            self.disk.forget_versions();
-            self.applying = None;
-        }
         self.disk.sync();
         self.disk.superblock = Some(superblock);
         self.disk.since = Some(self.boot);

@@ -1,7 +1,7 @@
 //! The simulated deployment: a client, services, three targets and the links between them, in virtual time.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BinaryHeap;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes as Blob;
@@ -520,7 +520,13 @@ impl<'a> World<'a> {
             found[target] = self.targets[target].found();
             unretired[target] = self.targets[target].disk.unretired();
         }
-        trace!(self, "session {session} finds {found:?}, unretired {unretired:?}");
+        if self.trace.is_some() {
+            let shown = found.map(|it| match it {
+                Found::Superblock(it) => format!("{} next {} {:?}", it.epoch, it.next, it.state),
+                other => format!("{other:?}"),
+            });
+            trace!(self, "session {session} finds {shown:?}, unretired {unretired:?}");
+        }
         self.probe(&found, &unretired);
         if let Some(target) = self.rebuild.filter(|target| there.contains(target)) {
             // Its bytes are never read, so they may as well be chunks of later writes.
@@ -838,7 +844,8 @@ impl<'a> World<'a> {
                 self.ask_targets(session, worker, slot, Targets::only(target), stripe, kind);
             }
             Action::Flush { slot, targets } => {
-                let retired = retired(service);
+                let epoch = service.set.versions().map_or(0, |it| it.epoch());
+                let retired = retired(service, epoch);
                 self.ask_targets(session, worker, slot, targets, 0, ChunkRequest::Flush { retired });
             }
             Action::WriteChunks {
@@ -851,7 +858,7 @@ impl<'a> World<'a> {
                 let Some(stamp) = stamp else {
                     return self.violate(Promise::Consistent, "a chunk without a stamp".to_owned());
                 };
-                let retired = retired(service);
+                let retired = retired(service, stamp.epoch);
                 let kind = ChunkRequest::Write {
                     stamp,
                     is_durable,
@@ -936,11 +943,7 @@ impl<'a> World<'a> {
                 service.workers[worker as usize].free_lanes.push(lane);
             }
             Action::Detach { target } => {
-                let number = target.number();
-                let it = &mut service.workers[worker as usize];
-                it.connections[number] = 0;
-                let stored = it.stored[number];
-                service.set.has_stored(target, stored);
+                service.workers[worker as usize].connections[target.number()] = 0;
             }
             Action::GiveUp { .. } | Action::Encode { .. } | Action::Examine { .. } => {
                 self.violate(Promise::Consistent, "an action of the reference's form".to_owned());
@@ -1136,10 +1139,6 @@ impl<'a> World<'a> {
         if let Some(service) = self.service(session) {
             let it = &mut service.workers[worker as usize];
             it.unreaped += 1;
-            if let (ChunkRequest::Write { stamp, .. }, true) = (chunk.kind, status.is_success()) {
-                let stored = &mut it.stored[chunk.target];
-                *stored = stamp.max(*stored);
-            }
         }
         self.after(
             delay,
@@ -1295,7 +1294,7 @@ impl<'a> World<'a> {
                 target.persist(superblock);
                 let identity = Blob::copy_from_slice(&target.identity().0.to_be_bytes());
                 let it = superblock.request();
-                trace!(self, "target {number} persists {superblock:?}");
+                trace!(self, "target {number} persists epoch {} next {} {:?}", superblock.epoch, superblock.next, superblock.state);
                 Payload::IdentifiedStorageResponse(IdentifiedStorage {
                     total_size: self.script.blocks * CHUNK as u64,
                     block_size: CHUNK as u32,
@@ -2344,13 +2343,8 @@ const FOREIGN: u32 = u32::MAX;
 /// Time in which a target gets its own disk again.
 const RETURN_TIME: Duration = Duration::from_millis(10);
 
-/// What a service says to be retired.
-fn retired(service: &Service) -> Stamp {
-    match service.set.versions() {
-        Some(versions) => Stamp {
-            epoch: versions.epoch(),
-            number: versions.retired(),
-        },
-        None => Stamp::UNWRITTEN,
-    }
+/// What a service says to be retired, in a message with this epoch.
+fn retired(service: &Service, epoch: u64) -> Stamp {
+    let number = service.set.versions().map_or(0, |it| it.retired_for(epoch));
+    Stamp { epoch, number }
 }
