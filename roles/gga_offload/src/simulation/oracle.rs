@@ -262,7 +262,20 @@ struct Version {
     replaced: Option<u64>,
     /// `true` if it was replaced before a power failure, which may have undone that.
     is_undone: bool,
+    /// `true` if it was in flight in a power failure: it may be lost although it is acknowledged later.
+    is_shaky: bool,
+    /// `true` if it was replaced for good. It stays in the list for reads that began before.
+    is_gone: bool,
 }
+
+impl Version {
+    fn is_live(&self) -> bool {
+        self.replaced.is_none() && !self.is_gone
+    }
+}
+
+/// Number of versions that are kept for reads that began before they were replaced for good.
+const KEPT: u64 = 256;
 
 /// The values that a block may have. Moments are numbers of events.
 #[derive(Debug, Clone)]
@@ -277,9 +290,11 @@ pub(super) struct Register {
 pub(super) struct Reading {
     began: u64,
     /// Versions that it may return, beside those that begin later.
-    may_be: Vec<u64>,
+    may_be: Vec<Version>,
     /// Number of the first version that begins later.
     from: u64,
+    /// `true` if it was in progress in a power failure: what it returns may be lost.
+    is_shaky: bool,
 }
 
 impl Register {
@@ -292,6 +307,8 @@ impl Register {
             done: Some(0),
             replaced: None,
             is_undone: false,
+            is_shaky: false,
+            is_gone: false,
         };
         Self {
             block,
@@ -310,6 +327,8 @@ impl Register {
             done: None,
             replaced: None,
             is_undone: false,
+            is_shaky: false,
+            is_gone: false,
         });
         number
     }
@@ -320,12 +339,14 @@ impl Register {
             return;
         };
         write.done = Some(now);
-        let invoked = write.invoked;
-        if is_acknowledged {
+        let (invoked, is_shaky) = (write.invoked, write.is_shaky);
+        if is_acknowledged && !is_shaky {
             self.replace_before(invoked, now);
         }
         if is_acknowledged && is_durable {
-            self.versions.retain(|it| it.done.is_none_or(|done| done >= invoked));
+            for it in &mut self.versions {
+                it.is_gone |= it.done.is_some_and(|done| done < invoked);
+            }
         }
     }
 
@@ -338,19 +359,21 @@ impl Register {
     }
 
     pub(super) fn begin_read(&self, now: u64) -> Reading {
-        let live = self.versions.iter().filter(|it| it.replaced.is_none());
+        let live = self.versions.iter().filter(|it| it.is_live());
         Reading {
             began: now,
-            may_be: live.map(|it| it.number).collect(),
+            may_be: live.copied().collect(),
             from: self.next,
+            is_shaky: false,
         }
     }
 
     /// Completes a read. Returns `true` if it returned what a power failure may have brought back.
     pub(super) fn end_read(&mut self, reading: &Reading, bytes: &[u8], now: u64) -> Result<bool, (Promise, String)> {
         let fits = |it: &Version| bytes_of(self.block, it.content) == *bytes;
-        let is_allowed = |it: &Version| it.number >= reading.from || reading.may_be.contains(&it.number);
-        let matching: Vec<Version> = self.versions.iter().copied().filter(|it| is_allowed(it) && fits(it)).collect();
+        let later = self.versions.iter().filter(|it| it.number >= reading.from);
+        let allowed = later.chain(&reading.may_be);
+        let matching: Vec<Version> = allowed.copied().filter(fits).collect();
         if matching.is_empty() {
             return Err(match self.versions.iter().find(|it| fits(it)) {
                 Some(it) => (
@@ -362,6 +385,9 @@ impl Register {
                     format!("a read of block {} returned {}", self.block, Shown(self.block, bytes)),
                 ),
             });
+        }
+        if reading.is_shaky {
+            return Ok(false);
         }
         let numbers: Vec<u64> = matching.iter().map(|it| it.number).collect();
         for it in &mut self.versions {
@@ -377,19 +403,25 @@ impl Register {
 
     /// A flush that began at this moment has succeeded: what was replaced before stays replaced.
     pub(super) fn flushed(&mut self, began: u64) {
-        self.versions.retain(|it| it.replaced.is_none_or(|replaced| replaced > began));
+        for it in &mut self.versions {
+            it.is_gone |= it.replaced.is_some_and(|replaced| replaced <= began);
+        }
+        let next = self.next;
+        self.versions.retain(|it| !it.is_gone || it.number + KEPT > next);
     }
 
     /// Two members lost power: what was not flushed may be undone.
     pub(super) fn lost_power(&mut self) {
-        for it in &mut self.versions {
+        for it in self.versions.iter_mut().filter(|it| !it.is_gone) {
             it.is_undone |= it.replaced.take().is_some();
+            it.is_shaky |= it.done.is_none();
         }
     }
 
     /// Extends a read in progress to what a power failure may have brought back.
     pub(super) fn extend(&self, reading: &mut Reading) {
-        reading.may_be.extend(self.versions.iter().map(|it| it.number));
+        reading.is_shaky = true;
+        reading.may_be.extend(self.versions.iter().filter(|it| !it.is_gone));
     }
 
     pub(super) fn is_being_written(&self) -> bool {
@@ -404,7 +436,7 @@ impl Register {
 
     /// Returns `true` if the block may have these bytes now.
     pub(super) fn may_be(&self, bytes: &[u8]) -> bool {
-        let mut live = self.versions.iter().filter(|it| it.replaced.is_none());
+        let mut live = self.versions.iter().filter(|it| it.is_live());
         live.any(|it| bytes_of(self.block, it.content) == *bytes)
     }
 

@@ -85,6 +85,8 @@ pub(super) struct Service {
     pub(super) identities: [(u32, u32); 3],
     pub(super) state: State,
     pub(super) attempt: Option<Attempt>,
+    /// Earliest time of the next attempt.
+    pub(super) rejoins_at: Duration,
     /// The process is not scheduled until then.
     pub(super) paused_until: Duration,
     /// No message passes between it and any target until then.
@@ -156,6 +158,7 @@ impl Service {
             connections,
             identities: [(0, 0); 3],
             attempt: None,
+            rejoins_at: Duration::ZERO,
             paused_until: Duration::ZERO,
             cut_until: Duration::ZERO,
             own_time: Duration::ZERO,

@@ -37,6 +37,8 @@ const GRACE: Duration = Duration::from_secs(2);
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time limit for answering an I/O while at most one member is unwell.
 const SERVICE_TIME: Duration = Duration::from_millis(4_500);
+/// Time between two attempts of a target to rejoin.
+const REJOIN_PAUSE: Duration = Duration::from_millis(100);
 /// Time in which a session has to be opened, quiesced or closed.
 const PHASE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Time after which the client abandons an I/O.
@@ -210,11 +212,15 @@ pub(super) struct World<'a> {
     set_id: Option<SetId>,
     /// Target that the next service is told to rebuild.
     rebuild: Option<usize>,
+    /// The bytes of that target are already lost.
+    is_poisoned: bool,
     totals: Totals,
     began: Instant,
     /// All events so far, if they are recorded.
     trace: Option<Vec<String>>,
     violation: Option<Broken>,
+    /// A target that had no free slot, and continued nevertheless.
+    overflow: Option<String>,
     is_ending: bool,
 }
 
@@ -260,10 +266,12 @@ impl<'a> World<'a> {
             needs_restart: false,
             set_id: None,
             rebuild: None,
+            is_poisoned: false,
             totals: Totals::default(),
             began,
             trace: traces.then(Vec::new),
             violation: None,
+            overflow: None,
             is_ending: false,
         };
         for (number, timed) in script.steps.iter().enumerate() {
@@ -277,6 +285,9 @@ impl<'a> World<'a> {
         let end = self.script.steps.last().map_or(Duration::ZERO, |last| last.at);
         self.run_until(end);
         self.finish();
+        if let Some(what) = self.overflow.take() {
+            self.violate(Promise::Consistent, what);
+        }
         (self.totals, self.violation, self.trace.unwrap_or_default())
     }
 
@@ -528,16 +539,15 @@ impl<'a> World<'a> {
             trace!(self, "session {session} finds {shown:?}, unretired {unretired:?}");
         }
         self.probe(&found, &unretired);
-        if let Some(target) = self.rebuild.filter(|target| there.contains(target)) {
-            // Its bytes are never read, so they may as well be chunks of later writes.
-            self.poison(target);
-        }
         let instructions = self.instructions(self.rebuild.map(|target| Target::ALL[target]));
         let assembly = match assemble(found, &unretired, instructions) {
             Ok(assembly) => assembly,
             Err(refusal) => {
                 trace!(self, "refused: {refusal}");
                 self.check_refusal(&refusal, &found);
+                if !self.is_poisoned {
+                    self.rebuild = None;
+                }
                 return self.at(self.now + Duration::from_millis(50), again);
             }
         };
@@ -545,6 +555,11 @@ impl<'a> World<'a> {
             return self.violate(Promise::Available, "targets with superblocks do not form a set".to_owned());
         };
         let set_id = membership.set();
+        if let Some(target) = self.rebuild.filter(|target| there.contains(target)) {
+            // Its bytes are never read, so they may as well be chunks of later writes.
+            self.is_poisoned = true;
+            self.poison(target);
+        }
         if self.set_id.is_some_and(|before| before != set_id) && self.has_data() {
             return self.violate(Promise::Acknowledged, format!("the set was created anew, {found:?}"));
         }
@@ -1038,11 +1053,12 @@ impl<'a> World<'a> {
                             "target {number} has no free slot for version {stamp} of block {}: all {slots} versions are not retired",
                             chunk.stripe
                         );
-                        return self.violate(Promise::Consistent, what);
+                        self.overflow.get_or_insert(what);
+                    } else {
+                        self.reach("target waits for a slot");
+                        self.begin_applying(number);
+                        return self.after(20..200, Scheduled::Chunk(chunk));
                     }
-                    self.reach("target waits for a slot");
-                    self.begin_applying(number);
-                    return self.after(20..200, Scheduled::Chunk(chunk));
                 }
                 let Some(service) = self.services.iter().find(|it| it.session == chunk.session) else {
                     return;
@@ -1396,6 +1412,7 @@ impl<'a> World<'a> {
         if service.phase == Phase::Opening && service.set.is_open() {
             service.phase = Phase::Serving;
             trace!(self, "session {session} serves");
+            self.is_poisoned = false;
             if self.rebuild.take().is_some() {
                 self.reach("rebuild flag");
             }
@@ -1422,7 +1439,7 @@ impl<'a> World<'a> {
     }
 
     fn begin_rejoining(&mut self, session: u64) {
-        let number = self.next_attempt;
+        let (now, number) = (self.now, self.next_attempt);
         let Some(service) = self.service(session) else { return };
         if service.phase != Phase::Serving || service.attempt.is_some() {
             return;
@@ -1437,8 +1454,10 @@ impl<'a> World<'a> {
             has_kept: false,
             left: 0,
         });
+        let earliest = service.rejoins_at.saturating_sub(now);
         self.next_attempt += 1;
-        self.after(100..20_000, Scheduled::Rejoin { session, number });
+        let delay = earliest + Duration::from_micros(self.rng.u64(100..20_000));
+        self.at(now + delay, Scheduled::Rejoin { session, number });
     }
 
     /// Connects to a target that is to rejoin, and decides whether it has kept its data.
@@ -1451,6 +1470,7 @@ impl<'a> World<'a> {
             return;
         };
         service.attempt = None;
+        service.rejoins_at = now + REJOIN_PAUSE;
         let target = &mut self.targets[attempt.target];
         let is_own = target.session == session;
         let is_free = target.connection == 0 || is_own;
@@ -1467,7 +1487,9 @@ impl<'a> World<'a> {
         let has_kept = match service.set.admit(member, target.found(), is_same, target.disk.last()) {
             Ok(has_kept) => has_kept,
             Err(why) => {
-                trace!(self, "target {} is not admitted: {why}", attempt.target);
+                if !self.needs_restart {
+                    trace!(self, "target {} is not admitted: {why}", attempt.target);
+                }
                 return self.refused(attempt.target, is_same, &why);
             }
         };
@@ -1725,7 +1747,11 @@ impl<'a> World<'a> {
                 stripe: block,
                 member,
             };
-            decode(self.targets[member].disk.newest(block), expected)
+            let disk = &self.targets[member].disk;
+            if disk.is_unreadable(block) {
+                return Decoded::Invalid;
+            }
+            decode(disk.newest(block), expected)
         })
     }
 
@@ -2115,6 +2141,7 @@ impl<'a> World<'a> {
             Step::ForeignDisk { target, restart } => {
                 if !self.targets[target].is_up
                     || !self.may_lose(target)
+                    || self.targets[target].own.is_some()
                     || self.targets[target].disk.superblock.is_none_or(|it| it.epoch == Epoch::NONE)
                 {
                     return false;
@@ -2230,15 +2257,9 @@ impl<'a> World<'a> {
         trace!(self, "the script ends");
         for number in 0..3 {
             let target = &mut self.targets[number];
-            target.paused_until = target.paused_until.min(self.now);
-            target.cut_until = target.cut_until.min(self.now);
             target.full_until = Duration::ZERO;
             (target.fails_reads, target.fails_write) = (0, false);
             (target.loses_write, target.misdirects_write_to) = (false, None);
-        }
-        for service in &mut self.services {
-            service.paused_until = service.paused_until.min(self.now);
-            service.cut_until = service.cut_until.min(self.now);
         }
         if !self.heal() {
             return;
@@ -2281,9 +2302,15 @@ impl<'a> World<'a> {
                 !it.ios.is_empty()
                     || !it.is_shown_as_healthy()
                     || !it.targets.iter().all(|it| it.is_well && it.is_up)
-                    || it.services.len() != 1
             };
             if self.run_while(HEALING_TIME, is_unwell) {
+                // Services without a client end.
+                let sessions: Vec<u64> = self.services.iter().map(|it| it.session).collect();
+                for session in sessions {
+                    if session != self.client {
+                        self.end_service(session, "it has no client");
+                    }
+                }
                 return self.violation.is_none();
             }
             if attempt == 0 && self.needs_restart {
