@@ -19,12 +19,13 @@ use role_common::jobs::{Completed, JobRunner, Outcome};
 use role_common::metrics::{CoreStatistics, Count, REFUSED_REQUESTS, Statistics};
 use role_common::network::{Host, ServerTlsFlags};
 use role_common::protocol::{Protocol, ProtocolFlags};
-use role_common::superblock::{Epoch, Superblock};
+use role_common::superblock::Superblock;
 use role_common::worker::{Answer, Worker};
 use signal_hook::consts::SIGXFSZ;
 use wire::backing::CONTENT_OFFSET;
 use wire::control::{
     FEATURE_FLUSH, FEATURE_VERSIONS, InitStorage, Message, Payload, RdmaConnectionDetails,
+    RecordState,
 };
 use wire::release::Release;
 
@@ -371,18 +372,17 @@ impl Server {
         }
     }
 
-    /// Stores a superblock. With one of another set, or one that discards the blocks, the versions of blocks are forgotten.
+    /// Stores a superblock. The versions of blocks of another set are forgotten; those of a set that was closed cleanly are copied to their places,
+    /// because all of them are complete and durable on all members.
     fn persist(&self, superblock: Superblock) -> Result<(), Failure> {
         let mut metadata = self.metadata.borrow_mut();
         let before = metadata.superblock();
         metadata.persist(superblock, self.file())?;
-        let is_same = before.is_some_and(|before| {
-            before.set == superblock.set
-                && (before.epoch == Epoch::NONE || superblock.epoch != Epoch::NONE)
-        });
+        let is_same = before.is_some_and(|before| before.set == superblock.set);
         match &self.versions {
             // Afterwards: a superblock that counts must not be without its versions.
             Some(versions) if !is_same => versions.applier.forget(),
+            _ if superblock.state == RecordState::Clean => self.apply_versions(true),
             _ => Ok(()),
         }
     }

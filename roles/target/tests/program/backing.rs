@@ -332,7 +332,7 @@ fn is_unclean(path: &Path) -> bool {
 }
 
 #[test]
-fn file_of_a_set_is_served_only_to_services_that_send_its_superblock() {
+fn file_of_a_set_is_not_served_to_a_service_that_does_not_know_superblocks() {
     let directory = directory();
     let path = made(&directory);
     let target = start(&flags(&path));
