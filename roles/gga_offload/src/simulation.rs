@@ -578,7 +578,7 @@ impl Script {
         let workers = rng.u32(1..=3);
         let recover_every = rng.choice([0, 0, 1, 2, 5]).unwrap_or(0);
         let blocks = rng.choice([4, 12, 24, 70]).unwrap_or(12);
-        let slots = if rng.bool() { rng.u32(8..33) } else { 256 };
+        let slots = if rng.bool() { rng.u32(32..97) } else { 256 };
         let machines = rng
             .choice([[0, 0, 0, 0], [0, 0, 0, 1], [0, 1, 2, 3], [0, 1, 2, 0], [0, 0, 1, 2]])
             .unwrap_or([0; 4]);

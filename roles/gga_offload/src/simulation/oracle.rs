@@ -418,6 +418,15 @@ impl Register {
         }
     }
 
+    /// Two members were wrong at once, one of them with a lost write: any version may be back.
+    pub(super) fn lost_two(&mut self) {
+        for it in &mut self.versions {
+            it.is_undone |= it.replaced.take().is_some() || it.is_gone;
+            it.is_gone = false;
+            it.is_shaky |= it.done.is_none();
+        }
+    }
+
     /// Extends a read in progress to what a power failure may have brought back.
     pub(super) fn extend(&self, reading: &mut Reading) {
         reading.is_shaky = true;

@@ -244,6 +244,11 @@ impl SimulatedTarget {
         self.is_up && self.cut_until <= now && self.paused_until <= now
     }
 
+    /// Returns `true` if its next write damages something.
+    pub(super) fn is_damaging(&self) -> bool {
+        self.loses_write || self.misdirects_write_to.is_some()
+    }
+
     /// Accepts a connection of this session.
     pub(super) fn join(&mut self, connection: u64, session: u64) {
         self.connection = connection;

@@ -119,6 +119,10 @@ enum Scheduled {
         target: usize,
         change: Change,
     },
+    /// A service whose client is gone ends.
+    EndService {
+        session: u64,
+    },
     /// A target with a foreign disk gets its own one again.
     ReturnDisk {
         target: usize,
@@ -473,6 +477,7 @@ impl<'a> World<'a> {
             } => self.attach(session, number, worker),
             Scheduled::Apply { target, process } => self.apply(target, process),
             Scheduled::StartTarget { target, change } => self.start_target(target, change),
+            Scheduled::EndService { session } => self.end_service(session, "its client is gone"),
             Scheduled::ReturnDisk { target } => self.return_disk(target),
         }
         for place in 0..self.services.len() {
@@ -1216,8 +1221,14 @@ impl<'a> World<'a> {
         let unwell: Vec<usize> = (0..3).filter(|&it| !self.targets[it].is_well).collect();
         let mut all = Targets::NONE;
         unwell.iter().for_each(|&it| all.insert(Target::ALL[it]));
-        for (exposed, silent) in self.exposed.iter_mut().zip(&self.silent) {
-            *exposed |= all.union(*silent).len() > 1;
+        for (block, silent) in self.silent.iter().enumerate() {
+            if all.union(*silent).len() > 1 {
+                self.exposed[block] = true;
+                if !silent.is_empty() {
+                    // A lost write beside a lost target may be taken for an interrupted write after an unclean end.
+                    self.registers[block].lost_two();
+                }
+            }
         }
         for io in &mut self.ios {
             io.may_fail |= unwell.len() > 1
@@ -1421,6 +1432,7 @@ impl<'a> World<'a> {
                 let before = std::mem::replace(&mut self.client, session);
                 self.forget_ios(before);
                 if before != 0 {
+                    self.after(10..3_000_000, Scheduled::EndService { session: before });
                     self.reach("second service");
                 }
             }
@@ -1854,15 +1866,17 @@ impl<'a> World<'a> {
 
     /// Returns `true` if this target may fail as a whole: no other target may be unwell, and no block damaged on another one.
     fn may_fail(&self, target: usize) -> bool {
+        let is_pending = (0..3).any(|other| other != target && self.targets[other].is_damaging());
         if self.script.is_wild {
-            return true;
+            return !is_pending;
         }
         self.may_lose(target)
     }
 
     fn may_lose(&self, target: usize) -> bool {
         let member = Targets::only(Target::ALL[target]);
-        (0..3).all(|other| other == target || self.targets[other].is_well)
+        let is_pending = (0..3).any(|other| other != target && self.targets[other].is_damaging());
+        !is_pending && (0..3).all(|other| other == target || self.targets[other].is_well)
             && self.silent.iter().all(|silent| silent.minus(member).is_empty())
             && !self.exposed.contains(&true)
     }
@@ -1870,7 +1884,7 @@ impl<'a> World<'a> {
     /// Returns `true` if a block may be damaged silently on this target.
     fn may_damage(&self, target: usize, block: u64) -> bool {
         let member = Targets::only(Target::ALL[target]);
-        (0..3).all(|other| other == target || self.targets[other].is_well)
+        self.have_their_disks() && self.targets[target].is_up && (0..3).all(|other| other == target || self.targets[other].is_well)
             && self.silent[block as usize].minus(member).is_empty()
             && !self.exposed[block as usize]
             && self.has_pair_without(target, block)
@@ -1879,8 +1893,7 @@ impl<'a> World<'a> {
 
     /// Number of targets that will damage something with their next write.
     fn pending_damage(&self) -> usize {
-        let pending = self.targets.iter().filter(|it| it.loses_write || it.misdirects_write_to.is_some());
-        pending.count()
+        self.targets.iter().filter(|it| it.is_damaging()).count()
     }
 
     /// Returns `true` if the other two members have equal chunks, and the block is not being written.
@@ -1890,8 +1903,16 @@ impl<'a> World<'a> {
         others[0] == others[1] && others[0] != Decoded::Invalid && !self.registers[block as usize].is_being_written()
     }
 
+    /// Returns `true` if no target has a disk of another set.
+    fn have_their_disks(&self) -> bool {
+        self.targets.iter().all(|it| it.own.is_none())
+    }
+
     /// Repaired damage is none: the service has made the chunk again.
     fn forget_repaired(&mut self) {
+        if !self.have_their_disks() {
+            return;
+        }
         for block in 0..self.script.blocks {
             if !self.silent[block as usize].is_empty()
                 && !self.registers[block as usize].is_being_written()
@@ -1972,7 +1993,8 @@ impl<'a> World<'a> {
             }
             Step::IsolateService { time } => {
                 let session = self.client;
-                if session == 0 || self.services.len() != 1 {
+                let is_silent = self.silent.iter().any(|it| !it.is_empty());
+                if session == 0 || self.services.len() != 1 || is_silent || self.pending_damage() != 0 {
                     return false;
                 }
                 let Some(service) = self.service(session) else { return false };
@@ -2010,7 +2032,8 @@ impl<'a> World<'a> {
                 self.kill_target(target, Change::None, restart);
             }
             Step::KillTargets { restart } => {
-                if !self.script.is_wild || self.silent.iter().any(|it| !it.is_empty()) {
+                let is_silent = self.silent.iter().any(|it| !it.is_empty());
+                if !self.script.is_wild || is_silent || self.pending_damage() != 0 {
                     return false;
                 }
                 for target in 0..3 {
@@ -2027,8 +2050,6 @@ impl<'a> World<'a> {
                 self.targets[target].paused_until = now + time;
                 if time > STALL_TIMEOUT / 2 {
                     self.unwell(target, now + time + LATE);
-                } else {
-                    self.unwell(target, now + time);
                 }
             }
             Step::Partition { target, time } => {
@@ -2201,7 +2222,7 @@ impl<'a> World<'a> {
         if !self.script.is_wild && hit.len() > 1 && (is_silent || self.pending_damage() != 0) {
             return false;
         }
-        if self.script.is_wild && is_silent {
+        if self.script.is_wild && (is_silent || self.pending_damage() != 0) {
             return false;
         }
         // A copy or an empty disk beside a power failure: too much at once.
