@@ -1989,7 +1989,7 @@ impl<'a> World<'a> {
             Step::PauseService { time } => {
                 let session = self.client;
                 let Some(service) = self.service(session) else { return false };
-                service.paused_until = now + time;
+                service.paused_until = service.paused_until.max(now + time);
             }
             Step::IsolateService { time } => {
                 let session = self.client;
@@ -1998,7 +1998,7 @@ impl<'a> World<'a> {
                     return false;
                 }
                 let Some(service) = self.service(session) else { return false };
-                service.cut_until = now + time;
+                service.cut_until = service.cut_until.max(now + time);
                 if time > CONNECTION_TIMEOUT {
                     for target in 0..3 {
                         let connection = self.targets[target].connection;
@@ -2047,7 +2047,9 @@ impl<'a> World<'a> {
                 if !self.targets[target].is_up || time > STALL_TIMEOUT / 2 && !self.may_fail(target) {
                     return false;
                 }
-                self.targets[target].paused_until = now + time;
+                let until = now + time;
+                let paused_until = &mut self.targets[target].paused_until;
+                *paused_until = until.max(*paused_until);
                 if time > STALL_TIMEOUT / 2 {
                     self.unwell(target, now + time + LATE);
                 }
@@ -2056,7 +2058,9 @@ impl<'a> World<'a> {
                 if !self.targets[target].is_up || !self.may_fail(target) {
                     return false;
                 }
-                self.targets[target].cut_until = now + time;
+                let until = now + time;
+                let cut_until = &mut self.targets[target].cut_until;
+                *cut_until = until.max(*cut_until);
                 if time > CONNECTION_TIMEOUT {
                     let connection = self.targets[target].connection;
                     self.break_connection(target, 3_000_000..3_100_000);
