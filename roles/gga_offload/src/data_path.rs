@@ -251,7 +251,7 @@ impl<L: IoLayout> GgaDataPath<L> {
             private,
             engine,
             leaving: Targets::NONE,
-            encoder: Encoder::new(geometry, role_common::stored_block::Checksum::Off),
+            encoder: Encoder::new(geometry),
             content: vec![0; geometry.logical_block_size as usize],
             stored: vec![0; geometry.stored_block_size as usize],
             examined: None,

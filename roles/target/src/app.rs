@@ -182,7 +182,7 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
         Some(file) => file
             .sync()
             .and_then(|()| server.metadata.borrow_mut().synced(file))
-            .and(applied.map_err(|failure| failure.into()))
+            .and(applied)
             .and(served),
         None => served,
     }
@@ -433,7 +433,7 @@ impl<'a> App<'a> {
         let result = self.serve(channel);
         let begun = self.session.has_client();
         self.job.cancel();
-        let ended = self.end_workers().and(self.server.apply_versions(false));
+        let ended = self.end_workers();
         // After the workers, so that the next session starts without any of this one.
         channel.next_client(EXIT_TIMEOUT);
         if let Err(stuck) = &ended {

@@ -31,7 +31,8 @@ use crate::{
 /// Size of a backing file before the first block.
 const CONTENT: u64 = 65536;
 const BLOCKS: usize = 512;
-const LENGTH: u64 = CONTENT + (BLOCKS * BLOCK) as u64;
+/// Each block, and twice as many slots for versions, in which a page holds the record.
+const LENGTH: u64 = CONTENT + (BLOCKS * BLOCK + 2 * BLOCKS * (BLOCK + 4096)) as u64;
 
 /// Key of the statistics.
 const MEDIA_ERRORS: &str = "Media errors";
