@@ -94,7 +94,10 @@ impl Totals {
         let degraded = statistics.degraded.unwrap_or_default();
         self.reach_times("degraded reads", degraded.reads);
         self.reach_times("degraded writes", degraded.writes);
-        self.reach_times("failed chunk reads", degraded.failed_reads.iter().map(|it| it.0).sum());
+        self.reach_times(
+            "failed chunk reads",
+            degraded.failed_reads.iter().map(|it| it.0).sum(),
+        );
         self.reach_times("requests that were parked in vain", degraded.impossible.0);
         self.reach_times("recovery reads", statistics.recovery_count);
         let corrected = statistics.corruption.corrected.iter().map(|it| it.0).sum();
@@ -104,8 +107,14 @@ impl Totals {
 
     fn reached_of_summary(&mut self, summary: &Summary) {
         self.reach_times("rebuilt stripes", summary.rebuilt_stripes);
-        self.reach_times("settled stripes, consistent", summary.settled_stripes.consistent);
-        self.reach_times("settled stripes, rewritten", summary.settled_stripes.rewritten);
+        self.reach_times(
+            "settled stripes, consistent",
+            summary.settled_stripes.consistent,
+        );
+        self.reach_times(
+            "settled stripes, rewritten",
+            summary.settled_stripes.rewritten,
+        );
         self.reach_times("repaired chunks", summary.repaired_chunks.iter().sum());
         self.reach_times("scrubs", summary.scrubbed.completed);
     }
@@ -267,7 +276,9 @@ fn minimise(script: &Script, promise: Promise) -> Script {
             return false;
         }
         left -= 1;
-        run_script(script, false).1.is_some_and(|it| it.promise == promise)
+        run_script(script, false)
+            .1
+            .is_some_and(|it| it.promise == promise)
     };
     let mut minimal = script.clone();
     let mut length = minimal.steps.len().div_ceil(2).max(1);
@@ -323,7 +334,10 @@ enum Change {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     /// The client reads blocks.
-    Read { block: u64, count: u8 },
+    Read {
+        block: u64,
+        count: u8,
+    },
     /// The client writes blocks, with this kind of content.
     Write {
         block: u64,
@@ -334,29 +348,57 @@ enum Step {
     /// The client flushes.
     Flush,
     /// The service is killed, and a new one is started after this time.
-    KillService { restart: Duration },
+    KillService {
+        restart: Duration,
+    },
     /// The session ends cleanly, and the next one starts after this time.
-    EndSession { restart: Duration },
+    EndSession {
+        restart: Duration,
+    },
     /// The client dies with its I/Os in flight: the session ends, cleanly or not.
-    EndClient { restart: Duration, is_clean: bool },
+    EndClient {
+        restart: Duration,
+        is_clean: bool,
+    },
     /// Another service is started beside the first one.
     SecondService,
     /// The service is not scheduled for this time.
-    PauseService { time: Duration },
+    PauseService {
+        time: Duration,
+    },
     /// The service reaches no target for this time.
-    IsolateService { time: Duration },
+    IsolateService {
+        time: Duration,
+    },
     /// The session ends cleanly, and the next service is told to rebuild this target, whose bytes are worse than useless.
-    RebuildTarget { target: usize, restart: Duration },
+    RebuildTarget {
+        target: usize,
+        restart: Duration,
+    },
     /// A target is killed, and started again after this time.
-    KillTarget { target: usize, restart: Duration },
+    KillTarget {
+        target: usize,
+        restart: Duration,
+    },
     /// Several targets are killed at once.
-    KillTargets { restart: Duration },
+    KillTargets {
+        restart: Duration,
+    },
     /// A machine loses power: any unsynced sector of its targets may be lost.
-    PowerFailure { machine: u8, restart: Duration },
+    PowerFailure {
+        machine: u8,
+        restart: Duration,
+    },
     /// A target is not scheduled for this time.
-    PauseTarget { target: usize, time: Duration },
+    PauseTarget {
+        target: usize,
+        time: Duration,
+    },
     /// A target's network is partitioned for this time.
-    Partition { target: usize, time: Duration },
+    Partition {
+        target: usize,
+        time: Duration,
+    },
     /// A bit of a chunk is flipped, or a sector zeroed.
     Corrupt {
         target: usize,
@@ -365,27 +407,56 @@ enum Step {
         is_zeros: bool,
     },
     /// A chunk is replaced by that of another block.
-    Swap { target: usize, block: u64, other: u64 },
+    Swap {
+        target: usize,
+        block: u64,
+        other: u64,
+    },
     /// The next write of a target is acknowledged but not executed.
-    LoseWrite { target: usize },
+    LoseWrite {
+        target: usize,
+    },
     /// The next write of a target goes to another block.
-    MisdirectWrite { target: usize, block: u64 },
+    MisdirectWrite {
+        target: usize,
+        block: u64,
+    },
     /// The next `count` reads of chunks of a target fail.
-    FailReads { target: usize, count: u8 },
+    FailReads {
+        target: usize,
+        count: u8,
+    },
     /// A chunk cannot be read until it is written.
-    Unreadable { target: usize, block: u64 },
+    Unreadable {
+        target: usize,
+        block: u64,
+    },
     /// The next write of a chunk, or flush, of a target fails.
-    FailWrite { target: usize },
+    FailWrite {
+        target: usize,
+    },
     /// A disk is full for this time.
-    FillDisk { target: usize, time: Duration },
+    FillDisk {
+        target: usize,
+        time: Duration,
+    },
     /// The disks of all targets are copied.
     Copy,
     /// A target is killed, and restarted with the copy of its disk.
-    RestoreCopy { target: usize, restart: Duration },
+    RestoreCopy {
+        target: usize,
+        restart: Duration,
+    },
     /// A target is killed, and restarted with an empty disk.
-    ReplaceDisk { target: usize, restart: Duration },
+    ReplaceDisk {
+        target: usize,
+        restart: Duration,
+    },
     /// A target is killed, restarted with a disk of another set, and later with its own again.
-    ForeignDisk { target: usize, restart: Duration },
+    ForeignDisk {
+        target: usize,
+        restart: Duration,
+    },
     /// The set is scrubbed at full speed.
     Scrub,
     Nothing,
@@ -461,19 +532,29 @@ impl Step {
                 simpler
             }
             Self::Read { block, count } if count > 1 => vec![Self::Read { block, count: 1 }],
-            Self::KillService { restart } if is_longer(restart) => vec![Self::KillService { restart: short }],
+            Self::KillService { restart } if is_longer(restart) => {
+                vec![Self::KillService { restart: short }]
+            }
             Self::KillTarget { target, restart } if is_longer(restart) => {
                 vec![Self::KillTarget {
                     target,
                     restart: short,
                 }]
             }
-            Self::EndSession { restart } if is_longer(restart) => vec![Self::EndSession { restart: short }],
+            Self::EndSession { restart } if is_longer(restart) => {
+                vec![Self::EndSession { restart: short }]
+            }
             Self::PauseTarget { target, time } if is_longer(time) => {
-                vec![Self::PauseTarget { target, time: short }]
+                vec![Self::PauseTarget {
+                    target,
+                    time: short,
+                }]
             }
             Self::Partition { target, time } if is_longer(time) => {
-                vec![Self::Partition { target, time: short }]
+                vec![Self::Partition {
+                    target,
+                    time: short,
+                }]
             }
             _ => Vec::new(),
         }
@@ -538,8 +619,16 @@ impl fmt::Display for Script {
             self.slots,
             self.machines,
             self.recover_every,
-            if self.is_wild { "several targets at once" } else { "one target at a time" },
-            if self.is_cauchy { "Cauchy" } else { "Vandermonde" },
+            if self.is_wild {
+                "several targets at once"
+            } else {
+                "one target at a time"
+            },
+            if self.is_cauchy {
+                "Cauchy"
+            } else {
+                "Vandermonde"
+            },
             self.scrub_interval,
             self.device_errors,
         )
@@ -580,7 +669,13 @@ impl Script {
         let blocks = rng.choice([4, 12, 24, 70]).unwrap_or(12);
         let slots = if rng.bool() { rng.u32(32..97) } else { 256 };
         let machines = rng
-            .choice([[0, 0, 0, 0], [0, 0, 0, 1], [0, 1, 2, 3], [0, 1, 2, 0], [0, 0, 1, 2]])
+            .choice([
+                [0, 0, 0, 0],
+                [0, 0, 0, 1],
+                [0, 1, 2, 3],
+                [0, 1, 2, 0],
+                [0, 0, 1, 2],
+            ])
             .unwrap_or([0; 4]);
         let is_wild = rng.u8(0..3) == 0;
         let is_cauchy = rng.bool();
@@ -598,7 +693,11 @@ impl Script {
         let writes = rng.choice([30, 45, 80]).unwrap_or(45);
         let mut at = Duration::from_micros(rng.u64(0..4_000));
         let mut steps = Vec::with_capacity(count);
-        let context = Context { blocks, hot, machines };
+        let context = Context {
+            blocks,
+            hot,
+            machines,
+        };
         while steps.len() < count {
             at += match rng.u8(0..20) {
                 0..14 => micros(&mut rng, 0..60),
@@ -667,7 +766,9 @@ fn write(rng: &mut Rng, context: &Context) -> Step {
 
 /// Appends a sequence of faults that is harder to survive than each of them alone, because of their order and spacing.
 fn sequence(rng: &mut Rng, kinds: u64, begin: Duration, context: &Context, steps: &mut Vec<Timed>) {
-    let kind = rng.choice([0, 0, 0, 1, 2, 3, 4, 4, 5, 5, 6, 7]).unwrap_or(0);
+    let kind = rng
+        .choice([0, 0, 0, 1, 2, 3, 4, 4, 5, 5, 6, 7])
+        .unwrap_or(0);
     if kinds >> (40 + kind) & 1 == 0 {
         return;
     }
@@ -745,15 +846,20 @@ fn sequence(rng: &mut Rng, kinds: u64, begin: Duration, context: &Context, steps
             }
             let restart = micros(rng, 10..300);
             at(crash, Step::KillService { restart });
-            let again = crash + restart + micros(rng, 500..4_000);
+            let again = crash + restart + micros(rng, 300..3_000);
             for _ in 0..rng.u8(1..6) {
                 let block = rng.u64(0..context.hot);
-                let step = Step::Read { block, count: 1 };
-                at(again - micros(rng, 0..400), step);
+                let step = if rng.bool() {
+                    Step::Read { block, count: 1 }
+                } else {
+                    write(rng, context)
+                };
+                at(again - micros(rng, 0..300), step);
             }
-            match rng.u8(0..3) {
+            match rng.u8(0..4) {
                 0 => at(again, Step::KillService { restart }),
                 1 => at(again, Step::KillTarget { target, restart }),
+                2 => at(again, Step::KillTargets { restart }),
                 _ => {
                     let machine = context.machines[target];
                     at(again, Step::PowerFailure { machine, restart });
@@ -769,7 +875,10 @@ fn sequence(rng: &mut Rng, kinds: u64, begin: Duration, context: &Context, steps
             at(begin + micros(rng, 0..1_000), Step::Flush);
             let restart = micros(rng, 10..2_000);
             let machine = context.machines[target];
-            at(begin + micros(rng, 100..1_200), Step::PowerFailure { machine, restart });
+            at(
+                begin + micros(rng, 100..1_200),
+                Step::PowerFailure { machine, restart },
+            );
         }
         // Two targets are restarted at once.
         6 => {

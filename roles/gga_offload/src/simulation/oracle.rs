@@ -49,7 +49,9 @@ const CRC: [u32; 256] = {
 };
 
 fn crc32c<'a>(bytes: impl Iterator<Item = &'a u8>) -> u32 {
-    !bytes.fold(!0, |crc, &byte| CRC[usize::from(crc as u8 ^ byte)] ^ (crc >> 8))
+    !bytes.fold(!0, |crc, &byte| {
+        CRC[usize::from(crc as u8 ^ byte)] ^ (crc >> 8)
+    })
 }
 
 fn places(member: usize) -> (Range<usize>, Range<usize>) {
@@ -70,7 +72,9 @@ pub(super) fn decode(chunk: &[u8], expected: Expected) -> Decoded {
     }
     let (record, payload) = places(expected.member);
     let (record, payload) = (&chunk[record], &chunk[payload]);
-    let word = |at: usize| u32::from_be_bytes([record[at], record[at + 1], record[at + 2], record[at + 3]]);
+    let word = |at: usize| {
+        u32::from_be_bytes([record[at], record[at + 1], record[at + 2], record[at + 3]])
+    };
     let long = |at: usize| u64::from(word(at)) << 32 | u64::from(word(at + 4));
     let set = u128::from(long(8)) << 64 | u128::from(long(16));
     let is_there = word(0) == 0x4348_4B32
@@ -115,7 +119,11 @@ pub(super) struct Code {
 
 impl Code {
     pub(super) fn new(is_cauchy: bool) -> Self {
-        let coefficients = if is_cauchy { [inverse(2), inverse(3)] } else { [1, 1] };
+        let coefficients = if is_cauchy {
+            [inverse(2), inverse(3)]
+        } else {
+            [1, 1]
+        };
         let table = |by: u8| std::array::from_fn(|byte| multiply(byte as u8, by));
         Self {
             products: coefficients.map(table),
@@ -125,7 +133,8 @@ impl Code {
 
     pub(super) fn parity(&self, data: [&[u8]; 2], into: &mut [u8]) {
         for (at, into) in into.iter_mut().enumerate() {
-            *into = self.products[0][usize::from(data[0][at])] ^ self.products[1][usize::from(data[1][at])];
+            *into = self.products[0][usize::from(data[0][at])]
+                ^ self.products[1][usize::from(data[1][at])];
         }
     }
 
@@ -334,7 +343,13 @@ impl Register {
     }
 
     /// Completes a write. Without `is_acknowledged` its outcome is unknown, but it has no effect from now on.
-    pub(super) fn end_write(&mut self, number: u64, now: u64, is_acknowledged: bool, is_durable: bool) {
+    pub(super) fn end_write(
+        &mut self,
+        number: u64,
+        now: u64,
+        is_acknowledged: bool,
+        is_durable: bool,
+    ) {
         let Some(write) = self.versions.iter_mut().find(|it| it.number == number) else {
             return;
         };
@@ -369,7 +384,12 @@ impl Register {
     }
 
     /// Completes a read. Returns `true` if it returned what a power failure may have brought back.
-    pub(super) fn end_read(&mut self, reading: &Reading, bytes: &[u8], now: u64) -> Result<bool, (Promise, String)> {
+    pub(super) fn end_read(
+        &mut self,
+        reading: &Reading,
+        bytes: &[u8],
+        now: u64,
+    ) -> Result<bool, (Promise, String)> {
         let fits = |it: &Version| bytes_of(self.block, it.content) == *bytes;
         let later = self.versions.iter().filter(|it| it.number >= reading.from);
         let allowed = later.chain(&reading.may_be);
@@ -378,11 +398,18 @@ impl Register {
             return Err(match self.versions.iter().find(|it| fits(it)) {
                 Some(it) => (
                     Promise::Acknowledged,
-                    format!("a read of block {} returned version {}, which was replaced", self.block, it.number),
+                    format!(
+                        "a read of block {} returned version {}, which was replaced",
+                        self.block, it.number
+                    ),
                 ),
                 None => (
                     Promise::Durable,
-                    format!("a read of block {} returned {}", self.block, Shown(self.block, bytes)),
+                    format!(
+                        "a read of block {} returned {}",
+                        self.block,
+                        Shown(self.block, bytes)
+                    ),
                 ),
             });
         }
@@ -407,7 +434,8 @@ impl Register {
             it.is_gone |= it.replaced.is_some_and(|replaced| replaced <= began);
         }
         let next = self.next;
-        self.versions.retain(|it| !it.is_gone || it.number + KEPT > next);
+        self.versions
+            .retain(|it| !it.is_gone || it.number + KEPT > next);
     }
 
     /// Two members lost power: what was not flushed may be undone.
@@ -430,7 +458,9 @@ impl Register {
     /// Extends a read in progress to what a power failure may have brought back.
     pub(super) fn extend(&self, reading: &mut Reading) {
         reading.is_shaky = true;
-        reading.may_be.extend(self.versions.iter().filter(|it| !it.is_gone));
+        reading
+            .may_be
+            .extend(self.versions.iter().filter(|it| !it.is_gone));
     }
 
     pub(super) fn is_being_written(&self) -> bool {
@@ -507,7 +537,9 @@ mod tests {
     fn read(register: &mut Register, content: Content, at: u64) -> Result<bool, Promise> {
         let reading = register.begin_read(at);
         let bytes = bytes_of(5, content);
-        register.end_read(&reading, &bytes, at + 1).map_err(|(promise, _)| promise)
+        register
+            .end_read(&reading, &bytes, at + 1)
+            .map_err(|(promise, _)| promise)
     }
 
     #[test]
@@ -515,12 +547,20 @@ mod tests {
         let mut register = Register::new(5);
         let write = register.begin_write(A, 1);
         assert_eq!(read(&mut register, A, 2), Ok(false));
-        assert_eq!(read(&mut register, [0; PARTS], 4), Err(Promise::Acknowledged), "it was read as new");
+        assert_eq!(
+            read(&mut register, [0; PARTS], 4),
+            Err(Promise::Acknowledged),
+            "it was read as new"
+        );
         register.end_write(write, 6, true, false);
         assert_eq!(read(&mut register, B, 7), Err(Promise::Durable));
         register.lost_power();
         assert_eq!(read(&mut register, [0; PARTS], 9), Ok(true));
-        assert_eq!(read(&mut register, A, 11), Err(Promise::Acknowledged), "it was read as old");
+        assert_eq!(
+            read(&mut register, A, 11),
+            Err(Promise::Acknowledged),
+            "it was read as old"
+        );
     }
 
     #[test]

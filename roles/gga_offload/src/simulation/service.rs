@@ -109,7 +109,10 @@ impl Service {
         connections: [u64; 3],
         began: Instant,
     ) -> Self {
-        let set_id = assembly.membership.as_ref().map_or(SetId::NONE, |it| it.set());
+        let set_id = assembly
+            .membership
+            .as_ref()
+            .map_or(SetId::NONE, |it| it.set());
         let set = Set::new(
             script.blocks,
             script.workers,
@@ -202,14 +205,27 @@ impl Service {
         }
     }
 
-    pub(super) fn judge(&mut self, worker: u32, slot: u32, stripe: u64, targets: Targets) -> Judged {
+    pub(super) fn judge(
+        &mut self,
+        worker: u32,
+        slot: u32,
+        stripe: u64,
+        targets: Targets,
+    ) -> Judged {
         let set = self.set_id;
         let memory = self.memory(worker, slot);
         let mut judged = [None; 3];
         for member in targets.iter() {
             let number = member.number();
             let bytes = memory.chunks[number];
-            let judgement = chunk::judge(&bytes, Place { set, stripe, member });
+            let judgement = chunk::judge(
+                &bytes,
+                Place {
+                    set,
+                    stripe,
+                    member,
+                },
+            );
             if judgement.is_ok() {
                 let range = chunk::payload_range(member, CHUNK);
                 memory.payloads[number].copy_from_slice(&bytes[range]);
@@ -219,7 +235,14 @@ impl Service {
         judged
     }
 
-    pub(super) fn seal(&mut self, worker: u32, slot: u32, stripe: u64, targets: Targets, stamp: Stamp) {
+    pub(super) fn seal(
+        &mut self,
+        worker: u32,
+        slot: u32,
+        stripe: u64,
+        targets: Targets,
+        stamp: Stamp,
+    ) {
         let set = self.set_id;
         let memory = self.memory(worker, slot);
         for member in targets.iter() {
@@ -230,7 +253,15 @@ impl Service {
                 continue;
             }
             chunk[chunk::payload_range(member, CHUNK)].copy_from_slice(&memory.payloads[number]);
-            chunk::seal(chunk, Place { set, stripe, member }, stamp);
+            chunk::seal(
+                chunk,
+                Place {
+                    set,
+                    stripe,
+                    member,
+                },
+                stamp,
+            );
         }
     }
 
@@ -245,7 +276,10 @@ impl Service {
     }
 
     pub(super) fn impossible_events(&self) -> u64 {
-        let counts = self.workers.iter().map(|it| it.engine.statistics().impossible_events.0);
+        let counts = self
+            .workers
+            .iter()
+            .map(|it| it.engine.statistics().impossible_events.0);
         counts.sum()
     }
 }

@@ -140,7 +140,8 @@ impl Disk {
         }
         // All, none or some.
         let kept = rng.choice([0, 128, 255]).unwrap_or(128);
-        self.versions.retain(|it| it.is_durable || rng.u8(..) < kept);
+        self.versions
+            .retain(|it| it.is_durable || rng.u8(..) < kept);
         let newest = self.versions.iter().map(|it| it.stamp).max();
         self.last = newest.map_or(self.durable_last, |it| it.max(self.durable_last));
         self.sync();

@@ -11,12 +11,10 @@ use role_common::superblock::{Epoch, Form, Format, SetId, Superblock};
 use wire::control::{ErrorResponse, IdentifiedStorage, Message, Payload};
 
 use super::oracle::{
-    CHUNK, Code, Content, Decoded, Excuse, Expected, LOGICAL, PARTS, Promise, Reading, Register, bytes_of, decode,
-    payload,
+    CHUNK, Code, Content, Decoded, Excuse, Expected, LOGICAL, PARTS, Promise, Reading, Register,
+    bytes_of, decode, payload,
 };
-use super::service::{
-    Attempt, Phase, REQUESTS, STALL_TIMEOUT, Service, request,
-};
+use super::service::{Attempt, Phase, REQUESTS, STALL_TIMEOUT, Service, request};
 use super::target::{Bytes, Disk, SimulatedTarget};
 use super::{Broken, Change, Script, Step, Totals};
 use crate::engine::assembly::{Assembly, Found, Instructions, Refusal, assemble};
@@ -286,7 +284,11 @@ impl<'a> World<'a> {
     }
 
     pub(super) fn run(mut self) -> (Totals, Option<Broken>, Vec<String>) {
-        let end = self.script.steps.last().map_or(Duration::ZERO, |last| last.at);
+        let end = self
+            .script
+            .steps
+            .last()
+            .map_or(Duration::ZERO, |last| last.at);
         self.run_until(end);
         self.finish();
         if let Some(what) = self.overflow.take() {
@@ -405,10 +407,15 @@ impl<'a> World<'a> {
         }
         // No message passes a cut link.
         let link = match &scheduled {
-            Scheduled::Chunk(chunk) | Scheduled::Result { chunk, .. } => Some((chunk.session, chunk.target)),
-            Scheduled::Request { session, target, .. } | Scheduled::Answer { session, target, .. } => {
-                Some((*session, *target))
+            Scheduled::Chunk(chunk) | Scheduled::Result { chunk, .. } => {
+                Some((chunk.session, chunk.target))
             }
+            Scheduled::Request {
+                session, target, ..
+            }
+            | Scheduled::Answer {
+                session, target, ..
+            } => Some((*session, *target)),
             _ => None,
         };
         if let Some((session, target)) = link {
@@ -541,7 +548,10 @@ impl<'a> World<'a> {
                 Found::Superblock(it) => format!("{} next {} {:?}", it.epoch, it.next, it.state),
                 other => format!("{other:?}"),
             });
-            trace!(self, "session {session} finds {shown:?}, unretired {unretired:?}");
+            trace!(
+                self,
+                "session {session} finds {shown:?}, unretired {unretired:?}"
+            );
         }
         self.probe(&found, &unretired);
         let instructions = self.instructions(self.rebuild.map(|target| Target::ALL[target]));
@@ -557,7 +567,10 @@ impl<'a> World<'a> {
             }
         };
         let Some(membership) = &assembly.membership else {
-            return self.violate(Promise::Available, "targets with superblocks do not form a set".to_owned());
+            return self.violate(
+                Promise::Available,
+                "targets with superblocks do not form a set".to_owned(),
+            );
         };
         let set_id = membership.set();
         if let Some(target) = self.rebuild.filter(|target| there.contains(target)) {
@@ -566,7 +579,10 @@ impl<'a> World<'a> {
             self.poison(target);
         }
         if self.set_id.is_some_and(|before| before != set_id) && self.has_data() {
-            return self.violate(Promise::Acknowledged, format!("the set was created anew, {found:?}"));
+            return self.violate(
+                Promise::Acknowledged,
+                format!("the set was created anew, {found:?}"),
+            );
         }
         self.set_id = Some(set_id);
         self.totals.sessions += 1;
@@ -578,8 +594,14 @@ impl<'a> World<'a> {
             self.targets[target].join(self.next_connection, session);
             self.next_connection += 1;
         }
-        let mut service =
-            Service::new(session, self.script, assembly, self.scrub, connections, self.began);
+        let mut service = Service::new(
+            session,
+            self.script,
+            assembly,
+            self.scrub,
+            connections,
+            self.began,
+        );
         service.identities = [0, 1, 2].map(|target: usize| self.targets[target].identity());
         service.last_tick = self.now;
         trace!(self, "session {session} begins: {:?}", service.set.state());
@@ -618,8 +640,12 @@ impl<'a> World<'a> {
 
     /// Checks that flags and targets that do not fit are refused, without starting a session.
     fn probe(&mut self, found: &[Found; 3], unretired: &[Vec<u64>; 3]) {
-        let superblocks = found.iter().filter(|it| matches!(it, Found::Superblock(_))).count();
-        let is_committed = |it: &Found| matches!(it, Found::Superblock(it) if it.epoch != Epoch::NONE);
+        let superblocks = found
+            .iter()
+            .filter(|it| matches!(it, Found::Superblock(_)))
+            .count();
+        let is_committed =
+            |it: &Found| matches!(it, Found::Superblock(it) if it.epoch != Epoch::NONE);
         if superblocks < 3 || !found.iter().all(is_committed) {
             return;
         }
@@ -681,12 +707,23 @@ impl<'a> World<'a> {
         // Members that lost power together, or of which one has an older copy, may leave too few.
         let well = self.targets.iter().filter(|it| it.is_well).count();
         let is_there = |number: usize| !matches!(found[number], Found::Missing);
-        let current = (0..3).filter(|&number| is_there(number) && self.targets[number].is_well).count();
+        let current = (0..3)
+            .filter(|&number| is_there(number) && self.targets[number].is_well)
+            .count();
         let is_foreign = (0..3).any(|it| self.targets[it].disk.identity == FOREIGN && is_there(it));
         if current >= 2 && well >= 2 && !is_foreign {
-            self.violate(Promise::Available, format!("two current targets were refused: {refusal}"));
-        } else if found.iter().all(|it| !matches!(it, Found::Missing)) && !self.script.is_wild && !is_foreign {
-            self.violate(Promise::Available, format!("three targets were refused: {refusal}"));
+            self.violate(
+                Promise::Available,
+                format!("two current targets were refused: {refusal}"),
+            );
+        } else if found.iter().all(|it| !matches!(it, Found::Missing))
+            && !self.script.is_wild
+            && !is_foreign
+        {
+            self.violate(
+                Promise::Available,
+                format!("three targets were refused: {refusal}"),
+            );
         }
     }
 
@@ -726,7 +763,10 @@ impl<'a> World<'a> {
     fn note_service(&mut self, service: &Service) {
         let count = service.impossible_events();
         if count != 0 {
-            self.violate(Promise::Consistent, format!("{count} impossible events in the engines"));
+            self.violate(
+                Promise::Consistent,
+                format!("{count} impossible events in the engines"),
+            );
         }
         for worker in &service.workers {
             let statistics = worker.engine.statistics();
@@ -738,7 +778,9 @@ impl<'a> World<'a> {
     /// The outcome of a session's I/Os in flight stays unknown.
     fn forget_ios(&mut self, session: u64) {
         let now = self.moment();
-        let (forgotten, kept) = std::mem::take(&mut self.ios).into_iter().partition(|it: &Io| it.session == session);
+        let (forgotten, kept) = std::mem::take(&mut self.ios)
+            .into_iter()
+            .partition(|it: &Io| it.session == session);
         self.ios = kept;
         let forgotten: Vec<Io> = forgotten;
         for io in forgotten {
@@ -751,7 +793,9 @@ impl<'a> World<'a> {
     fn tick(&mut self, session: u64, worker: u32) {
         let is_late = self.rng.u8(0..8) == 0;
         let now = self.now;
-        let Some(service) = self.service(session) else { return };
+        let Some(service) = self.service(session) else {
+            return;
+        };
         let gap = now.saturating_sub(service.last_tick);
         service.own_time += gap.min(2 * TICK);
         service.last_tick = now;
@@ -759,7 +803,9 @@ impl<'a> World<'a> {
         let is_idle = service.workers[worker as usize].unreaped == 0 && !is_late;
         self.handle(session, worker, Event::Tick { is_idle });
         self.check_times();
-        let Some(service) = self.service_ref(session) else { return };
+        let Some(service) = self.service_ref(session) else {
+            return;
+        };
         let is_busy = self.ios.iter().any(|it| it.session == session)
             || !service.set.is_quiet()
             || service.set.unsettled_stripes() != 0
@@ -776,8 +822,16 @@ impl<'a> World<'a> {
     fn check_times(&mut self) {
         let unwell = self.targets.iter().filter(|it| !it.is_well).count();
         let now = self.now;
-        let paused = self.service_ref(self.client).map_or(Duration::ZERO, |it| it.paused_until.max(it.cut_until));
+        let paused = self
+            .service_ref(self.client)
+            .map_or(Duration::ZERO, |it| it.paused_until.max(it.cut_until));
         let mut late = None;
+        // A stripe that could not be processed is retried after a pause.
+        let limit = if self.script.device_errors == 0 {
+            SERVICE_TIME
+        } else {
+            2 * SERVICE_TIME + IO_TIMEOUT / 4
+        };
         let is_shaky = unwell > 1 || paused + Duration::from_millis(200) > now;
         for io in &mut self.ios {
             if is_shaky {
@@ -786,7 +840,7 @@ impl<'a> World<'a> {
             if unwell > 1 {
                 io.may_fail = true;
             }
-            if now > io.since + SERVICE_TIME && late.is_none() {
+            if now > io.since + limit && late.is_none() {
                 late = Some(io.id);
             }
         }
@@ -806,10 +860,14 @@ impl<'a> World<'a> {
     /// Reports an event to an engine, and carries out its actions.
     fn handle(&mut self, session: u64, worker: u32, event: Event) {
         let now = self.now;
-        let Some(service) = self.service(session) else { return };
+        let Some(service) = self.service(session) else {
+            return;
+        };
         service.workers[worker as usize].engine.handle(event, now);
         loop {
-            let Some(service) = self.service(session) else { return };
+            let Some(service) = self.service(session) else {
+                return;
+            };
             let Some(action) = service.workers[worker as usize].engine.poll_action() else {
                 return;
             };
@@ -830,7 +888,10 @@ impl<'a> World<'a> {
 
     /// Returns the status of an accelerator's or a copy's next task.
     fn device(&mut self, io: u64, is_request: bool) -> Status {
-        if self.is_ending || self.script.device_errors == 0 || self.rng.u32(0..self.script.device_errors) != 0 {
+        if self.is_ending
+            || self.script.device_errors == 0
+            || self.rng.u32(0..self.script.device_errors) != 0
+        {
             return Status::SUCCESS;
         }
         if is_request && let Some(io) = self.ios.iter_mut().find(|it| it.id == io) {
@@ -843,9 +904,17 @@ impl<'a> World<'a> {
 
     fn carry_out(&mut self, session: u64, worker: u32, action: Action) {
         let now = self.now;
-        let Some(service) = self.service(session) else { return };
+        let Some(service) = self.service(session) else {
+            return;
+        };
         let user_data = |service: &Service, slot: u32| {
-            (service.workers[worker as usize].engine.request(slot).user_data, slot < REQUESTS)
+            (
+                service.workers[worker as usize]
+                    .engine
+                    .request(slot)
+                    .user_data,
+                slot < REQUESTS,
+            )
         };
         match action {
             Action::ReadChunks {
@@ -866,7 +935,14 @@ impl<'a> World<'a> {
             Action::Flush { slot, targets } => {
                 let epoch = service.set.versions().map_or(0, |it| it.epoch());
                 let retired = retired(service, epoch);
-                self.ask_targets(session, worker, slot, targets, 0, ChunkRequest::Flush { retired });
+                self.ask_targets(
+                    session,
+                    worker,
+                    slot,
+                    targets,
+                    0,
+                    ChunkRequest::Flush { retired },
+                );
             }
             Action::WriteChunks {
                 slot,
@@ -889,9 +965,14 @@ impl<'a> World<'a> {
             Action::Fetch { slot, block } => {
                 let (id, _) = user_data(service, slot);
                 let status = self.device(id, true);
-                let io = self.ios.iter().find(|it| it.id == id && it.session == session);
+                let io = self
+                    .ios
+                    .iter()
+                    .find(|it| it.id == id && it.session == session);
                 let content = io.and_then(|io| io.blocks.get(usize::from(block)).copied());
-                let Some(service) = self.service(session) else { return };
+                let Some(service) = self.service(session) else {
+                    return;
+                };
                 let status = match content {
                     Some(content) => {
                         service.fetch(worker, slot, &content);
@@ -922,10 +1003,16 @@ impl<'a> World<'a> {
                 if let Some(trace) = &mut self.trace
                     && (slot >= REQUESTS || judged.iter().flatten().any(Result::is_err))
                 {
-                    let judged = judged.map(|it| it.map(|it| it.map_err(|_| "flaw").map(|it| it.to_string())));
-                    trace.push(format!("{:>12.6} s  block {stripe}: {judged:?}", now.as_secs_f64()));
+                    let judged = judged
+                        .map(|it| it.map(|it| it.map_err(|_| "flaw").map(|it| it.to_string())));
+                    trace.push(format!(
+                        "{:>12.6} s  block {stripe}: {judged:?}",
+                        now.as_secs_f64()
+                    ));
                 }
-                let Some(service) = self.service(session) else { return };
+                let Some(service) = self.service(session) else {
+                    return;
+                };
                 let engine = &mut service.workers[worker as usize].engine;
                 engine.handle(Event::Judged { slot, judged }, now);
             }
@@ -944,7 +1031,10 @@ impl<'a> World<'a> {
                 let mut content = [0; LOGICAL];
                 service.deliver(worker, slot, &mut content);
                 let status = self.device(id, true);
-                let io = self.ios.iter_mut().find(|it| it.id == id && it.session == session);
+                let io = self
+                    .ios
+                    .iter_mut()
+                    .find(|it| it.id == id && it.session == session);
                 let delivery = match io.and_then(|io| io.blocks.get_mut(usize::from(block))) {
                     Some(into) if status.is_success() => {
                         *into = content;
@@ -966,7 +1056,10 @@ impl<'a> World<'a> {
                 service.workers[worker as usize].connections[target.number()] = 0;
             }
             Action::GiveUp { .. } | Action::Encode { .. } | Action::Examine { .. } => {
-                self.violate(Promise::Consistent, "an action of the reference's form".to_owned());
+                self.violate(
+                    Promise::Consistent,
+                    "an action of the reference's form".to_owned(),
+                );
             }
         }
     }
@@ -980,7 +1073,9 @@ impl<'a> World<'a> {
         stripe: u64,
         kind: ChunkRequest,
     ) {
-        let Some(service) = self.service_ref(session) else { return };
+        let Some(service) = self.service_ref(session) else {
+            return;
+        };
         let connections = service.workers[worker as usize].connections;
         for target in targets.iter() {
             let connection = connections[target.number()];
@@ -1035,7 +1130,9 @@ impl<'a> World<'a> {
                 }
                 let mut bytes: Bytes = [0; CHUNK];
                 bytes.copy_from_slice(match chunk.kind {
-                    ChunkRequest::ReadBefore(stamp) => target.disk.newest_before(chunk.stripe, stamp),
+                    ChunkRequest::ReadBefore(stamp) => {
+                        target.disk.newest_before(chunk.stripe, stamp)
+                    }
                     _ => target.disk.newest(chunk.stripe),
                 });
                 if let Some(service) = self.service(chunk.session) {
@@ -1065,23 +1162,33 @@ impl<'a> World<'a> {
                         return self.after(20..200, Scheduled::Chunk(chunk));
                     }
                 }
-                let Some(service) = self.services.iter().find(|it| it.session == chunk.session) else {
+                let Some(service) = self.services.iter().find(|it| it.session == chunk.session)
+                else {
                     return;
                 };
                 let bytes = service.workers[worker].slots[slot].chunks[number];
                 let target = &mut self.targets[number];
                 if std::mem::take(&mut target.loses_write) {
-                    trace!(self, "target {number} loses version {stamp} of block {}", chunk.stripe);
+                    trace!(
+                        self,
+                        "target {number} loses version {stamp} of block {}", chunk.stripe
+                    );
                     self.silent[chunk.stripe as usize].insert(Target::ALL[number]);
                     self.reach("lost write");
                 } else if let Some(to) = target.misdirects_write_to.take() {
-                    trace!(self, "target {number} writes version {stamp} of block {} to {to}", chunk.stripe);
+                    trace!(
+                        self,
+                        "target {number} writes version {stamp} of block {} to {to}", chunk.stripe
+                    );
                     target.disk.write_version(to, stamp, &bytes);
                     self.silent[chunk.stripe as usize].insert(Target::ALL[number]);
                     self.silent[to as usize].insert(Target::ALL[number]);
                     self.reach("misdirected write");
                 } else {
-                    trace!(self, "target {number} stores version {stamp} of block {}", chunk.stripe);
+                    trace!(
+                        self,
+                        "target {number} stores version {stamp} of block {}", chunk.stripe
+                    );
                     target.disk.write_version(chunk.stripe, stamp, &bytes);
                     self.silent[chunk.stripe as usize].remove(Target::ALL[number]);
                 }
@@ -1172,19 +1279,30 @@ impl<'a> World<'a> {
     }
 
     fn connection_broken(&mut self, session: u64, target: usize, connection: u64) {
-        let Some(service) = self.service(session) else { return };
-        if service.attempt.is_some_and(|it| it.connection == connection) {
+        let Some(service) = self.service(session) else {
+            return;
+        };
+        if service
+            .attempt
+            .is_some_and(|it| it.connection == connection)
+        {
             service.attempt = None;
             self.reach("target lost while it rejoins");
         }
-        let Some(service) = self.service(session) else { return };
+        let Some(service) = self.service(session) else {
+            return;
+        };
         if service.connections[target] == connection {
             service.connections[target] = 0;
             service.superblocks.forget(target);
-            service.set.detach(Target::ALL[target], "its control connection is broken");
+            service
+                .set
+                .detach(Target::ALL[target], "its control connection is broken");
         }
         for worker in 0..self.script.workers {
-            let Some(service) = self.service(session) else { return };
+            let Some(service) = self.service(session) else {
+                return;
+            };
             if service.workers[worker as usize].connections[target] == connection {
                 let event = Event::TargetLost {
                     target: Target::ALL[target],
@@ -1197,7 +1315,10 @@ impl<'a> World<'a> {
 
     /// Breaks a target's connection, which its service notices after a delay.
     fn break_connection(&mut self, target: usize, micros: std::ops::Range<u64>) {
-        let (session, connection) = (self.targets[target].session, self.targets[target].connection);
+        let (session, connection) = (
+            self.targets[target].session,
+            self.targets[target].connection,
+        );
         if connection != 0 {
             let broken = Scheduled::Broken {
                 session,
@@ -1240,7 +1361,10 @@ impl<'a> World<'a> {
         self.unwell(target, self.now + restart);
         self.break_connection(target, 5..300);
         self.targets[target].kill();
-        self.at(self.now + restart, Scheduled::StartTarget { target, change });
+        self.at(
+            self.now + restart,
+            Scheduled::StartTarget { target, change },
+        );
     }
 
     fn start_target(&mut self, number: usize, change: Change) {
@@ -1294,7 +1418,8 @@ impl<'a> World<'a> {
     /// Replaces a disk: blocks whose newest chunk differs are stale without a trace if no service notices the exchange.
     fn replace_disk(&mut self, number: usize, disk: Disk) {
         // Without a session, an older copy with the same superblock is indistinguishable.
-        let is_hidden = self.targets[number].disk.superblock == disk.superblock && disk.identity != FOREIGN;
+        let is_hidden =
+            self.targets[number].disk.superblock == disk.superblock && disk.identity != FOREIGN;
         if is_hidden {
             for block in 0..self.script.blocks {
                 let differs = self.targets[number].disk.newest(block) != disk.newest(block);
@@ -1314,14 +1439,23 @@ impl<'a> World<'a> {
             return;
         }
         let Payload::IdentifyStorageRequest(query) = &message.payload else {
-            return self.violate(Promise::Consistent, "an unexpected control message".to_owned());
+            return self.violate(
+                Promise::Consistent,
+                "an unexpected control message".to_owned(),
+            );
         };
         let payload = match Superblock::of_request(query) {
             Ok(Some(superblock)) if target.full_until <= self.now => {
                 target.persist(superblock);
                 let identity = Blob::copy_from_slice(&target.identity().0.to_be_bytes());
                 let it = superblock.request();
-                trace!(self, "target {number} persists epoch {} next {} {:?}", superblock.epoch, superblock.next, superblock.state);
+                trace!(
+                    self,
+                    "target {number} persists epoch {} next {} {:?}",
+                    superblock.epoch,
+                    superblock.next,
+                    superblock.state
+                );
                 Payload::IdentifiedStorageResponse(IdentifiedStorage {
                     total_size: self.script.blocks * CHUNK as u64,
                     block_size: CHUNK as u32,
@@ -1359,22 +1493,32 @@ impl<'a> World<'a> {
     }
 
     fn answer_arrived(&mut self, session: u64, number: usize, connection: u64, message: &Message) {
-        let Some(service) = self.service(session) else { return };
+        let Some(service) = self.service(session) else {
+            return;
+        };
         if service.connections[number] != connection {
             return;
         }
         let target = Target::ALL[number];
-        match service.superblocks.answer(service.instant(), number, message) {
+        match service
+            .superblocks
+            .answer(service.instant(), number, message)
+        {
             Some(Ok(superblock)) => service.set.persisted(target, superblock),
             Some(Err(failure)) => service.set.detach(target, failure),
-            None => self.violate(Promise::Consistent, "an answer that was not asked for".to_owned()),
+            None => self.violate(
+                Promise::Consistent,
+                "an answer that was not asked for".to_owned(),
+            ),
         }
     }
 
     /// The control thread of a service.
     fn control(&mut self, session: u64) {
         let now = self.now;
-        let Some(service) = self.service(session) else { return };
+        let Some(service) = self.service(session) else {
+            return;
+        };
         let state = service.set.state();
         if std::mem::replace(&mut service.state, state) != state {
             trace!(self, "the set of session {session} is {state:?}");
@@ -1385,7 +1529,9 @@ impl<'a> World<'a> {
                 State::Failed { .. } => "failed",
             });
         }
-        let Some(service) = self.service(session) else { return };
+        let Some(service) = self.service(session) else {
+            return;
+        };
         if service.paused_until > now {
             return;
         }
@@ -1399,7 +1545,10 @@ impl<'a> World<'a> {
                 continue;
             }
             let wanted = service.set.superblock_of(target);
-            if let Some(message) = service.superblocks.request(service.instant(), number, wanted) {
+            if let Some(message) = service
+                .superblocks
+                .request(service.instant(), number, wanted)
+            {
                 requests.push((number, service.connections[number], message));
             }
         }
@@ -1409,11 +1558,14 @@ impl<'a> World<'a> {
             let instant = service.instant();
             service.superblocks.renew(instant, number);
         }
-        let is_late = service.phase != Phase::Serving && service.own_time > service.phase_since + PHASE_TIMEOUT;
+        let is_late = service.phase != Phase::Serving
+            && service.own_time > service.phase_since + PHASE_TIMEOUT;
         if is_late {
             trace!(self, "session {session} cannot be opened or closed");
             self.reach("session that cannot be opened or closed");
-            let is_opening = self.service_ref(session).is_some_and(|it| it.phase == Phase::Opening);
+            let is_opening = self
+                .service_ref(session)
+                .is_some_and(|it| it.phase == Phase::Opening);
             self.end_service(session, "timeout");
             if is_opening {
                 self.start_service_at(now + Duration::from_millis(100));
@@ -1452,7 +1604,9 @@ impl<'a> World<'a> {
 
     fn begin_rejoining(&mut self, session: u64) {
         let (now, number) = (self.now, self.next_attempt);
-        let Some(service) = self.service(session) else { return };
+        let Some(service) = self.service(session) else {
+            return;
+        };
         if service.phase != Phase::Serving || service.attempt.is_some() {
             return;
         }
@@ -1496,7 +1650,10 @@ impl<'a> World<'a> {
         if !is_expected {
             return;
         }
-        let has_kept = match service.set.admit(member, target.found(), is_same, target.disk.last()) {
+        let has_kept = match service
+            .set
+            .admit(member, target.found(), is_same, target.disk.last())
+        {
             Ok(has_kept) => has_kept,
             Err(why) => {
                 if !self.needs_restart {
@@ -1510,7 +1667,10 @@ impl<'a> World<'a> {
             return self.violate(Promise::Refused, what);
         }
         if has_kept && !is_same {
-            let what = format!("target {} with another storage is taken to have its data", attempt.target);
+            let what = format!(
+                "target {} with another storage is taken to have its data",
+                attempt.target
+            );
             return self.violate(Promise::Refused, what);
         }
         target.join(next, session);
@@ -1547,7 +1707,9 @@ impl<'a> World<'a> {
     }
 
     fn attach(&mut self, session: u64, number: u64, worker: u32) {
-        let Some(service) = self.service(session) else { return };
+        let Some(service) = self.service(session) else {
+            return;
+        };
         let Some(mut attempt) = service.attempt.filter(|it| it.number == number) else {
             return;
         };
@@ -1556,7 +1718,9 @@ impl<'a> World<'a> {
         attempt.left -= 1;
         service.attempt = (attempt.left != 0).then_some(attempt);
         self.handle(session, worker, Event::TargetAttached { target });
-        let Some(service) = self.service(session) else { return };
+        let Some(service) = self.service(session) else {
+            return;
+        };
         if attempt.left == 0 {
             service.connections[attempt.target] = attempt.connection;
             service.superblocks.forget(attempt.target);
@@ -1565,7 +1729,10 @@ impl<'a> World<'a> {
             if let Some(service) = self.service(session) {
                 service.identities[attempt.target] = identity;
             }
-            trace!(self, "target {} rejoins, has kept its data: {}", attempt.target, attempt.has_kept);
+            trace!(
+                self,
+                "target {} rejoins, has kept its data: {}", attempt.target, attempt.has_kept
+            );
             self.reach(if attempt.has_kept {
                 "rejoined with its data"
             } else {
@@ -1588,7 +1755,9 @@ impl<'a> World<'a> {
 
     fn go_on_closing(&mut self, session: u64) {
         let has_ios = self.ios.iter().any(|it| it.session == session);
-        let Some(service) = self.service(session) else { return };
+        let Some(service) = self.service(session) else {
+            return;
+        };
         match service.phase {
             Phase::Quiescing if !has_ios && service.is_idle() && service.set.is_quiet() => {
                 service.set.conclude();
@@ -1637,7 +1806,14 @@ impl<'a> World<'a> {
         content
     }
 
-    fn begin_io(&mut self, operation: Operation, block: u64, count: u8, kind: u8, is_durable: bool) -> Option<u64> {
+    fn begin_io(
+        &mut self,
+        operation: Operation,
+        block: u64,
+        count: u8,
+        kind: u8,
+        is_durable: bool,
+    ) -> Option<u64> {
         let session = self.client;
         let service = self.service(session)?;
         if service.phase != Phase::Serving || service.paused_until > Duration::MAX - TICK {
@@ -1672,9 +1848,12 @@ impl<'a> World<'a> {
                 Operation::Write => {
                     let content = self.content(block, kind);
                     io.blocks[index] = bytes_of(block, content);
-                    io.versions.push(self.registers[block as usize].begin_write(content, began));
+                    io.versions
+                        .push(self.registers[block as usize].begin_write(content, began));
                 }
-                _ => io.readings.push(self.registers[block as usize].begin_read(began)),
+                _ => io
+                    .readings
+                    .push(self.registers[block as usize].begin_read(began)),
             }
         }
         trace!(
@@ -1688,7 +1867,10 @@ impl<'a> World<'a> {
     }
 
     fn answered(&mut self, session: u64, id: u64, worker: u32, status: Status) {
-        let place = self.ios.iter().position(|io| io.id == id && io.session == session);
+        let place = self
+            .ios
+            .iter()
+            .position(|io| io.id == id && io.session == session);
         let Some(place) = place else {
             // The client is gone.
             return;
@@ -1697,7 +1879,10 @@ impl<'a> World<'a> {
         let now = self.moment();
         trace!(self, "io {id}: {status}");
         if io.worker != worker {
-            return self.violate(Promise::Consistent, format!("I/O {id} was answered by another worker"));
+            return self.violate(
+                Promise::Consistent,
+                format!("I/O {id} was answered by another worker"),
+            );
         }
         for (block, version) in (io.block..).zip(&io.versions) {
             let register = &mut self.registers[block as usize];
@@ -1735,7 +1920,8 @@ impl<'a> World<'a> {
         if io.has_device_error {
             return self.excuse(Excuse::Device);
         }
-        let is_exposed = (io.block..io.block + io.count()).any(|block| self.exposed[block as usize]);
+        let is_exposed =
+            (io.block..io.block + io.count()).any(|block| self.exposed[block as usize]);
         let unwell = self.targets.iter().filter(|it| !it.is_well).count();
         if io.may_fail || is_exposed || unwell > 1 {
             return self.excuse(Excuse::TwoMembers);
@@ -1769,7 +1955,8 @@ impl<'a> World<'a> {
 
     /// The content that two members have of a block.
     fn content_of(&self, block: u64, members: [usize; 2]) -> [u8; LOGICAL] {
-        let payloads = members.map(|member| payload(self.targets[member].disk.newest(block), member));
+        let payloads =
+            members.map(|member| payload(self.targets[member].disk.newest(block), member));
         self.code.block(members, payloads)
     }
 
@@ -1809,7 +1996,9 @@ impl<'a> World<'a> {
             return;
         }
         let now = self.now;
-        let Some(service) = self.service_ref(self.client) else { return };
+        let Some(service) = self.service_ref(self.client) else {
+            return;
+        };
         let is_served = |number: usize| {
             let target = &self.targets[number];
             let mut connections = service.workers.iter().map(|it| it.connections[number]);
@@ -1857,7 +2046,10 @@ impl<'a> World<'a> {
             if !self.silent[index].is_empty() && !is_after_scrub || self.exposed[index] {
                 continue;
             }
-            return self.violate(Promise::Redundant, format!("the set is shown as healthy, and {objection}"));
+            return self.violate(
+                Promise::Redundant,
+                format!("the set is shown as healthy, and {objection}"),
+            );
         }
         self.reach("redundancy verified");
     }
@@ -1876,15 +2068,21 @@ impl<'a> World<'a> {
     fn may_lose(&self, target: usize) -> bool {
         let member = Targets::only(Target::ALL[target]);
         let is_pending = (0..3).any(|other| other != target && self.targets[other].is_damaging());
-        !is_pending && (0..3).all(|other| other == target || self.targets[other].is_well)
-            && self.silent.iter().all(|silent| silent.minus(member).is_empty())
+        !is_pending
+            && (0..3).all(|other| other == target || self.targets[other].is_well)
+            && self
+                .silent
+                .iter()
+                .all(|silent| silent.minus(member).is_empty())
             && !self.exposed.contains(&true)
     }
 
     /// Returns `true` if a block may be damaged silently on this target.
     fn may_damage(&self, target: usize, block: u64) -> bool {
         let member = Targets::only(Target::ALL[target]);
-        self.have_their_disks() && self.targets[target].is_up && (0..3).all(|other| other == target || self.targets[other].is_well)
+        self.have_their_disks()
+            && self.targets[target].is_up
+            && (0..3).all(|other| other == target || self.targets[other].is_well)
             && self.silent[block as usize].minus(member).is_empty()
             && !self.exposed[block as usize]
             && self.has_pair_without(target, block)
@@ -1899,8 +2097,13 @@ impl<'a> World<'a> {
     /// Returns `true` if the other two members have equal chunks, and the block is not being written.
     fn has_pair_without(&self, target: usize, block: u64) -> bool {
         let decoded = self.decoded(block);
-        let others: Vec<Decoded> = (0..3).filter(|&it| it != target).map(|it| decoded[it]).collect();
-        others[0] == others[1] && others[0] != Decoded::Invalid && !self.registers[block as usize].is_being_written()
+        let others: Vec<Decoded> = (0..3)
+            .filter(|&it| it != target)
+            .map(|it| decoded[it])
+            .collect();
+        others[0] == others[1]
+            && others[0] != Decoded::Invalid
+            && !self.registers[block as usize].is_being_written()
     }
 
     /// Returns `true` if no target has a disk of another set.
@@ -1957,7 +2160,9 @@ impl<'a> World<'a> {
             }
             Step::KillService { restart } => {
                 let sessions: Vec<u64> = self.services.iter().map(|it| it.session).collect();
-                sessions.iter().for_each(|&it| self.end_service(it, "killed"));
+                sessions
+                    .iter()
+                    .for_each(|&it| self.end_service(it, "killed"));
                 self.start_service_at(now + restart);
             }
             Step::EndSession { restart } => {
@@ -1988,22 +2193,33 @@ impl<'a> World<'a> {
             }
             Step::PauseService { time } => {
                 let session = self.client;
-                let Some(service) = self.service(session) else { return false };
+                let Some(service) = self.service(session) else {
+                    return false;
+                };
                 service.paused_until = service.paused_until.max(now + time);
             }
             Step::IsolateService { time } => {
                 let session = self.client;
                 let is_silent = self.silent.iter().any(|it| !it.is_empty());
-                if session == 0 || self.services.len() != 1 || is_silent || self.pending_damage() != 0 {
+                if session == 0
+                    || self.services.len() != 1
+                    || is_silent
+                    || self.pending_damage() != 0
+                {
                     return false;
                 }
-                let Some(service) = self.service(session) else { return false };
+                let Some(service) = self.service(session) else {
+                    return false;
+                };
                 service.cut_until = service.cut_until.max(now + time);
                 if time > CONNECTION_TIMEOUT {
                     for target in 0..3 {
                         let connection = self.targets[target].connection;
                         if connection != 0 && self.targets[target].session == session {
-                            self.at(now + CONNECTION_TIMEOUT, Scheduled::Dropped { target, connection });
+                            self.at(
+                                now + CONNECTION_TIMEOUT,
+                                Scheduled::Dropped { target, connection },
+                            );
                             self.break_connection(target, 3_000_000..3_100_000);
                         }
                     }
@@ -2017,7 +2233,11 @@ impl<'a> World<'a> {
             }
             Step::RebuildTarget { target, restart } => {
                 let session = self.client;
-                if session == 0 || !self.may_lose(target) || self.pending_damage() != 0 {
+                if session == 0
+                    || !self.may_lose(target)
+                    || self.pending_damage() != 0
+                    || !self.have_their_disks()
+                {
                     return false;
                 }
                 self.end_session(session);
@@ -2044,7 +2264,8 @@ impl<'a> World<'a> {
             }
             Step::PowerFailure { machine, restart } => return self.fail_power(machine, restart),
             Step::PauseTarget { target, time } => {
-                if !self.targets[target].is_up || time > STALL_TIMEOUT / 2 && !self.may_fail(target) {
+                if !self.targets[target].is_up || time > STALL_TIMEOUT / 2 && !self.may_fail(target)
+                {
                     return false;
                 }
                 let until = now + time;
@@ -2064,9 +2285,20 @@ impl<'a> World<'a> {
                 if time > CONNECTION_TIMEOUT {
                     let connection = self.targets[target].connection;
                     self.break_connection(target, 3_000_000..3_100_000);
-                    self.at(now + CONNECTION_TIMEOUT, Scheduled::Dropped { target, connection });
+                    self.at(
+                        now + CONNECTION_TIMEOUT,
+                        Scheduled::Dropped { target, connection },
+                    );
                 }
-                self.unwell(target, now + time + if time > STALL_TIMEOUT / 2 { LATE } else { Duration::ZERO });
+                self.unwell(
+                    target,
+                    now + time
+                        + if time > STALL_TIMEOUT / 2 {
+                            LATE
+                        } else {
+                            Duration::ZERO
+                        },
+                );
             }
             Step::Corrupt {
                 target,
@@ -2088,14 +2320,20 @@ impl<'a> World<'a> {
                     }
                 });
             }
-            Step::Swap { target, block, other } => {
+            Step::Swap {
+                target,
+                block,
+                other,
+            } => {
                 // A chunk of another block in the place of this one.
                 if block == other || !self.may_damage(target, block) {
                     return false;
                 }
                 self.silent[block as usize].insert(Target::ALL[target]);
                 let bytes = self.targets[target].disk.newest(other).to_vec();
-                self.targets[target].disk.corrupt(block, |into| into.copy_from_slice(&bytes));
+                self.targets[target]
+                    .disk
+                    .corrupt(block, |into| into.copy_from_slice(&bytes));
             }
             Step::LoseWrite { target } => {
                 if !self.may_damage_any(target) {
@@ -2157,7 +2395,9 @@ impl<'a> World<'a> {
                 self.kill_target(target, Change::Copy, restart);
             }
             Step::ReplaceDisk { target, restart } => {
-                if !self.targets[target].is_up || !self.may_lose(target) || self.targets[target].disk.superblock.is_none()
+                if !self.targets[target].is_up
+                    || !self.may_lose(target)
+                    || self.targets[target].disk.superblock.is_none()
                 {
                     return false;
                 }
@@ -2167,14 +2407,19 @@ impl<'a> World<'a> {
                 if !self.targets[target].is_up
                     || !self.may_lose(target)
                     || self.targets[target].own.is_some()
-                    || self.targets[target].disk.superblock.is_none_or(|it| it.epoch == Epoch::NONE)
+                    || self.targets[target]
+                        .disk
+                        .superblock
+                        .is_none_or(|it| it.epoch == Epoch::NONE)
                 {
                     return false;
                 }
                 self.kill_target(target, Change::Foreign, restart);
             }
             Step::Scrub => {
-                let Some(service) = self.service_ref(self.client) else { return false };
+                let Some(service) = self.service_ref(self.client) else {
+                    return false;
+                };
                 service.set.scrub_now();
             }
             Step::Nothing => {}
@@ -2186,7 +2431,10 @@ impl<'a> World<'a> {
     fn may_damage_any(&self, target: usize) -> bool {
         let member = Targets::only(Target::ALL[target]);
         (0..3).all(|other| self.targets[other].is_well && self.targets[other].is_up)
-            && self.silent.iter().all(|silent| silent.minus(member).is_empty())
+            && self
+                .silent
+                .iter()
+                .all(|silent| silent.minus(member).is_empty())
             && self.pending_damage() == 0
             && !self.exposed.contains(&true)
             && self.is_shown_as_healthy()
@@ -2207,7 +2455,15 @@ impl<'a> World<'a> {
             let member = Target::ALL[number];
             self.targets[number].disk.corrupt(stripe, |bytes| {
                 bytes.fill(0xBB);
-                chunk::seal(bytes, Place { set, stripe, member }, stamp);
+                chunk::seal(
+                    bytes,
+                    Place {
+                        set,
+                        stripe,
+                        member,
+                    },
+                    stamp,
+                );
             });
         }
     }
@@ -2218,7 +2474,8 @@ impl<'a> World<'a> {
         let has_service = machines[3] == machine;
         let others_are_well = (0..3).all(|it| hit.contains(&it) || self.targets[it].is_well);
         let is_silent = self.silent.iter().any(|silent| {
-            hit.iter().any(|&it| !silent.minus(Targets::only(Target::ALL[it])).is_empty())
+            hit.iter()
+                .any(|&it| !silent.minus(Targets::only(Target::ALL[it])).is_empty())
         });
         if hit.len() == 1 && !self.may_fail(hit[0]) {
             return false;
@@ -2265,7 +2522,9 @@ impl<'a> World<'a> {
         }
         if has_service {
             let sessions: Vec<u64> = self.services.iter().map(|it| it.session).collect();
-            sessions.iter().for_each(|&it| self.end_service(it, "power failure"));
+            sessions
+                .iter()
+                .for_each(|&it| self.end_service(it, "power failure"));
             self.start_service_at(self.now + restart);
         }
         true
@@ -2292,7 +2551,9 @@ impl<'a> World<'a> {
         self.check_redundancy(false);
         self.read_all("at the end");
         // Blocks of which two members were wrong may be lost, until they are written.
-        let lost: Vec<u64> = (0..self.script.blocks).filter(|&it| self.exposed[it as usize]).collect();
+        let lost: Vec<u64> = (0..self.script.blocks)
+            .filter(|&it| self.exposed[it as usize])
+            .collect();
         for block in lost {
             self.io_alone(Operation::Write, block);
         }
@@ -2316,7 +2577,10 @@ impl<'a> World<'a> {
         self.end_session(session);
         let is_closed = self.run_while(HEALING_TIME, |it| !it.services.is_empty());
         if !is_closed {
-            self.violate(Promise::Available, "a session without I/Os does not end".to_owned());
+            self.violate(
+                Promise::Available,
+                "a session without I/Os does not end".to_owned(),
+            );
         }
     }
 
@@ -2344,14 +2608,21 @@ impl<'a> World<'a> {
                 break;
             }
             let sessions: Vec<u64> = self.services.iter().map(|it| it.session).collect();
-            sessions.iter().for_each(|&it| self.end_service(it, "it does not heal"));
+            sessions
+                .iter()
+                .for_each(|&it| self.end_service(it, "it does not heal"));
             self.start_service_at(self.now);
         }
-        let state = self.service_ref(self.client).map(|it| it.set.summary().state);
+        let state = self
+            .service_ref(self.client)
+            .map(|it| it.set.summary().state);
         let well: Vec<bool> = self.targets.iter().map(|it| it.is_well).collect();
         self.violate(
             Promise::Available,
-            format!("the set does not heal: {state:?}, targets well: {well:?}, {} I/Os", self.ios.len()),
+            format!(
+                "the set does not heal: {state:?}, targets well: {well:?}, {} I/Os",
+                self.ios.len()
+            ),
         );
         false
     }
@@ -2377,7 +2648,9 @@ impl<'a> World<'a> {
     }
 
     fn scrub_all(&mut self) {
-        let Some(service) = self.service_ref(self.client) else { return };
+        let Some(service) = self.service_ref(self.client) else {
+            return;
+        };
         service.set.scrub_now();
         let before = service.set.summary().scrubbed.completed;
         let is_scrubbing = |it: &mut Self| {
