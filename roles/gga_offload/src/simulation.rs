@@ -7,17 +7,20 @@
 //!
 //! # Promises
 //!
-//! | id | sentence |
+//! The ids in violations are those of SECURITY.md:
+//!
+//! | ids | checked |
 //! | --- | --- |
-//! | content | A read returns nothing but what was written. |
-//! | acknowledged | Acknowledged writes survive the loss of any one target, of the service, and of both. |
-//! | durable | Flushed writes, and those with FUA, survive a power failure of all machines; nothing goes back; a block that was being written is wholly old or wholly new. |
-//! | no-error | With at most one member of each stripe damaged, stale or unreachable at a time, there is no I/O error. |
-//! | in-time | An I/O is answered while two members are current. |
-//! | refused | A member that is not current never decides content; flags and targets that do not fit the set are refused. |
-//! | available | Two current members suffice to start, and a set comes back when its members do. |
-//! | redundant | A set that is shown as healthy is redundant: any two members have each block, except for silent damage that no read or scrub has met. |
-//! | consistent | The engines never meet an event that their state does not allow, and targets never run out of slots for versions. |
+//! | R2, R4, R5 | A read returns nothing but what was written as a whole. |
+//! | S1, R1, R3 | A read returns nothing that an acknowledged write has replaced, or that an earlier read was newer than. |
+//! | S2, R3 | The same for what was flushed, also after a power failure of all machines. |
+//! | R1, R5 | With at most one member of each stripe damaged, stale or unreachable at a time, there is no I/O error, |
+//! | R1, R8 | and every I/O is answered in time. |
+//! | R4, R7 | Flags and targets that do not fit the set are refused, and a target without its data is not taken to have it. |
+//! | R1, R8, R9 | Two current members suffice to start, a set comes back when its members do, and ends when it is told to. |
+//! | R1, R5, R6 | A set that is shown as healthy is redundant: any two members have each block, except for silent damage that no read or scrub has met. |
+//!
+//! And the engines never meet an event that their state does not allow, and no target runs out of slots for versions.
 //!
 //! # Faults
 //!

@@ -219,16 +219,17 @@ pub(super) enum Promise {
 }
 
 impl Promise {
+    /// Ids of the sentences in SECURITY.md, and a word.
     pub(super) fn id(self) -> &'static str {
         match self {
-            Self::Content => "content",
-            Self::Acknowledged => "acknowledged",
-            Self::Durable => "durable",
-            Self::NoError => "no-error",
-            Self::InTime => "in-time",
-            Self::Refused => "refused",
-            Self::Available => "available",
-            Self::Redundant => "redundant",
+            Self::Content => "R2, R4, R5: content",
+            Self::Acknowledged => "S1, R1, R3: acknowledged",
+            Self::Durable => "S2, R3: durable",
+            Self::NoError => "R1, R5: no error",
+            Self::InTime => "R1, R8: in time",
+            Self::Refused => "R4, R7: refused",
+            Self::Available => "R1, R8, R9: available",
+            Self::Redundant => "R1, R5, R6: redundant",
             Self::Consistent => "consistent",
         }
     }
@@ -248,12 +249,17 @@ pub(super) enum Excuse {
 }
 
 impl Excuse {
+    /// The limit that SECURITY.md states.
     pub(super) fn id(self) -> &'static str {
         match self {
-            Self::UnflushedPowerFailure => "acknowledged: not flushed, and two members lost power",
-            Self::TwoMembers => "no-error: two members of a stripe at once",
-            Self::Device => "no-error: an accelerator or the client's memory failed",
-            Self::Restarted => "available: two members came back without their data",
+            Self::UnflushedPowerFailure => {
+                "not flushed, and two members lost power: as at some moment since the last flush"
+            }
+            Self::TwoMembers => {
+                "two members of a stripe damaged, stale or lost at the same time: an I/O error"
+            }
+            Self::Device => "an accelerator or the client's memory failed: an I/O error",
+            Self::Restarted => "two members came back without their contents: a new session",
         }
     }
 }
@@ -395,21 +401,25 @@ impl Register {
         let allowed = later.chain(&reading.may_be);
         let matching: Vec<Version> = allowed.copied().filter(fits).collect();
         if matching.is_empty() {
-            return Err(match self.versions.iter().find(|it| fits(it)) {
+            let block = self.block;
+            return Err(match self.versions.iter().rev().find(|it| fits(it)) {
+                Some(it) if it.is_gone => (
+                    Promise::Durable,
+                    format!(
+                        "a read of block {block} returned version {}, which was replaced for good",
+                        it.number
+                    ),
+                ),
                 Some(it) => (
                     Promise::Acknowledged,
                     format!(
-                        "a read of block {} returned version {}, which was replaced",
-                        self.block, it.number
+                        "a read of block {block} returned version {}, which was replaced",
+                        it.number
                     ),
                 ),
                 None => (
-                    Promise::Durable,
-                    format!(
-                        "a read of block {} returned {}",
-                        self.block,
-                        Shown(self.block, bytes)
-                    ),
+                    Promise::Content,
+                    format!("a read of block {block} returned {}", Shown(block, bytes)),
                 ),
             });
         }
@@ -553,7 +563,7 @@ mod tests {
             "it was read as new"
         );
         register.end_write(write, 6, true, false);
-        assert_eq!(read(&mut register, B, 7), Err(Promise::Durable));
+        assert_eq!(read(&mut register, B, 7), Err(Promise::Content));
         register.lost_power();
         assert_eq!(read(&mut register, [0; PARTS], 9), Ok(true));
         assert_eq!(
