@@ -521,7 +521,10 @@ impl<L: IoLayout> DataPath for GgaDataPath<L> {
 
     fn run(&mut self, run: &RunFlag) -> Result<GgaCoreStatistics, Failure> {
         self.driver.run = run.clone();
-        let calls = run_to_end(self, run)?;
+        let result = run_to_end(self, run);
+        // Otherwise the set could be closed as clean.
+        self.driver.engine.abandon_stores();
+        let calls = result?;
         let core = self.driver.setup.worker.core;
         let statistics = self.driver.engine.statistics_mut();
         statistics.core.core = core;

@@ -560,6 +560,21 @@ impl StripeEngine {
         self.is_settled
     }
 
+    /// Marks the stripes whose chunks are being stored as unsettled, because the run has ended.
+    #[cold]
+    pub fn abandon_stores(&mut self) {
+        for slot in 0..self.slots.len() as u32 {
+            let it = &self.slots[slot as usize];
+            let is_store = matches!(
+                it.stage,
+                Stage::Write(WriteStage::Store) | Stage::Settle(SettleStage::Store) | Stage::Commit
+            );
+            if is_store && it.stamp.is_some() {
+                self.setup.set.unsettle(it.stripe());
+            }
+        }
+    }
+
     /// Frees the slot of a request whose answer could not be sent because the run has ended.
     #[cold]
     pub fn answer_was_flushed(&mut self) {

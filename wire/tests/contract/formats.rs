@@ -538,6 +538,8 @@ fn each_message_is_in_the_table_once() {
         "announced_storage_response",
         // Form of another release.
         "batched_init_storage_request",
+        // Longer form of an answer.
+        "verified_init_storage_response",
         "io_message",
         "io_message_version",
         "io_message_3_1",
@@ -549,6 +551,7 @@ fn each_message_is_in_the_table_once() {
         "chunk_record",
         "backing_header",
         "backing_superblock",
+        "backing_loss",
     ]);
     assert_eq!(names, expected);
 }
@@ -594,6 +597,7 @@ fn sizes_are_those_of_the_codecs() {
         ("backing_superblock", backing::RECORD_SIZE),
         ("io_message_version", Version::SIZE),
         ("chunk_record", stored_block::ChunkRecord::SIZE),
+        ("backing_loss", backing::Loss::SIZE),
     ] {
         assert_eq!(entry(name).size as usize, size);
     }
