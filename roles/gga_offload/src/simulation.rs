@@ -849,7 +849,14 @@ fn sequence(rng: &mut Rng, kinds: u64, begin: Duration, context: &Context, steps
             }
             let restart = micros(rng, 10..300);
             at(crash, Step::KillService { restart });
-            let again = crash + restart + micros(rng, 300..3_000);
+            // Most often while blocks are settled.
+            let again = crash
+                + restart
+                + if rng.bool() {
+                    micros(rng, 550..1_100)
+                } else {
+                    micros(rng, 300..3_000)
+                };
             for _ in 0..rng.u8(1..6) {
                 let block = rng.u64(0..context.hot);
                 let step = if rng.bool() {

@@ -209,6 +209,8 @@ pub(super) struct World<'a> {
     silent: Vec<Targets>,
     /// Blocks of which more than one member was wrong at once, until they are intact again.
     exposed: Vec<bool>,
+    /// Blocks that were damaged beside a lost member, and may be lost until they are written.
+    lost: Vec<bool>,
     /// Two targets have come back without their data in this session.
     needs_restart: bool,
     set_id: Option<SetId>,
@@ -265,6 +267,7 @@ impl<'a> World<'a> {
             },
             silent: vec![Targets::NONE; blocks as usize],
             exposed: vec![false; blocks as usize],
+            lost: vec![false; blocks as usize],
             needs_restart: false,
             set_id: None,
             rebuild: None,
@@ -1346,6 +1349,7 @@ impl<'a> World<'a> {
             if all.union(*silent).len() > 1 {
                 self.exposed[block] = true;
                 if !silent.is_empty() {
+                    self.lost[block] = true;
                     // A lost write beside a lost target may be taken for an interrupted write after an unclean end.
                     self.registers[block].lost_two();
                 }
@@ -1659,7 +1663,7 @@ impl<'a> World<'a> {
                 if !self.needs_restart {
                     trace!(self, "target {} is not admitted: {why}", attempt.target);
                 }
-                return self.refused(attempt.target, is_same, &why);
+                return self.refused(session, attempt.target, is_same, &why);
             }
         };
         if target.disk.identity == FOREIGN {
@@ -1693,13 +1697,14 @@ impl<'a> World<'a> {
     }
 
     /// A target was refused while the session goes on: it must not be one that has its data.
-    fn refused(&mut self, target: usize, is_same: bool, why: &str) {
+    fn refused(&mut self, session: u64, target: usize, is_same: bool, why: &str) {
         self.reach("target not admitted");
         let it = &self.targets[target];
         if it.disk.identity == FOREIGN {
             return;
         }
-        if is_same {
+        // A later session may have used it.
+        if is_same && it.session == session {
             let what = format!("target {target} was not admitted, and it has its data: {why}");
             return self.violate(Promise::Available, what);
         }
@@ -2021,10 +2026,13 @@ impl<'a> World<'a> {
         }
         if self.targets.iter().all(|it| it.is_well) {
             for block in 0..self.script.blocks {
-                if self.exposed[block as usize] && self.objection(block).is_none() {
-                    self.exposed[block as usize] = false;
-                    self.silent[block as usize] = Targets::NONE;
+                let index = block as usize;
+                if self.exposed[index] && self.objection(block).is_none() {
+                    self.silent[index] = Targets::NONE;
+                    self.lost[index] = false;
                 }
+                // Without damage, members that are back have the block again.
+                self.exposed[index] &= self.lost[index];
             }
         }
     }
@@ -2043,7 +2051,7 @@ impl<'a> World<'a> {
                 self.silent[index] = Targets::NONE;
                 continue;
             };
-            if !self.silent[index].is_empty() && !is_after_scrub || self.exposed[index] {
+            if !self.silent[index].is_empty() && !is_after_scrub || self.lost[index] {
                 continue;
             }
             return self.violate(
