@@ -41,6 +41,9 @@ const REJOIN_PAUSE: Duration = Duration::from_millis(100);
 const PHASE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Time after which the client abandons an I/O.
 const IO_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum number of events of a run, and of actions that follow from one event.
+const MAX_EVENTS: u64 = 10_000_000;
+const MAX_ACTIONS: u32 = 100_000;
 /// Time in which the set has to be healthy again after the last fault.
 const HEALING_TIME: Duration = Duration::from_secs(60);
 /// Time of a target's silence after which it may be detached later, when it answers again.
@@ -187,6 +190,8 @@ pub(super) struct World<'a> {
     rng: Rng,
     now: Duration,
     order: u64,
+    /// Number of events.
+    steps: u64,
     queue: BinaryHeap<Reverse<(Duration, u64, usize)>>,
     schedule: Vec<Option<Scheduled>>,
     free: Vec<usize>,
@@ -244,6 +249,7 @@ impl<'a> World<'a> {
             rng: Rng::with_seed(script.seed ^ 0x5eed),
             now: Duration::ZERO,
             order: 0,
+            steps: 0,
             queue: BinaryHeap::new(),
             schedule: Vec::new(),
             free: Vec::new(),
@@ -326,6 +332,10 @@ impl<'a> World<'a> {
         let Some(Reverse((at, _, place))) = self.queue.pop() else {
             return;
         };
+        self.steps += 1;
+        if self.steps > MAX_EVENTS {
+            return self.violate(Promise::Consistent, "the run does not end".to_owned());
+        }
         self.now = self.now.max(at);
         self.free.push(place);
         if let Some(scheduled) = self.schedule[place].take() {
@@ -867,7 +877,7 @@ impl<'a> World<'a> {
             return;
         };
         service.workers[worker as usize].engine.handle(event, now);
-        loop {
+        for _ in 0..MAX_ACTIONS {
             let Some(service) = self.service(session) else {
                 return;
             };
@@ -876,6 +886,7 @@ impl<'a> World<'a> {
             };
             self.carry_out(session, worker, action);
         }
+        self.violate(Promise::Consistent, "an engine acts without end".to_owned());
     }
 
     fn complete(&mut self, session: u64, worker: u32, event: Event) {
