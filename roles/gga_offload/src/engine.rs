@@ -55,7 +55,7 @@ use request::{Operation, Request};
 use set::{Outcome, Set, Work};
 use settle::Settling;
 use stripes::{Access, StripeLocks, Ticket};
-use versions::InFlight;
+use versions::{InFlight, Retirable};
 
 use super::statistics::{DegradedCounts, GgaCoreStatistics};
 use super::{Target, Targets};
@@ -385,8 +385,8 @@ struct Slot {
     stamp: Option<Stamp>,
     /// How the stripe is being settled.
     settling: Settling,
-    /// Writes with lower numbers had completed when the flush in progress began; 0 if it retires nothing.
-    retirable: u64,
+    /// What the flush in progress retires.
+    retirable: Retirable,
     /// Time at which a parked request fails.
     parked_until: Option<Duration>,
     place: Option<LockPlace>,
@@ -410,7 +410,7 @@ impl Slot {
             access: Access::Read,
             stamp: None,
             settling: Settling::default(),
-            retirable: 0,
+            retirable: Retirable::default(),
             parked_until: None,
             place: None,
         }

@@ -362,6 +362,9 @@ impl StripeEngine {
         let Some(target) = settling.stores.iter().next() else {
             return self.impossible("no chunk was made again");
         };
+        if let Some(versions) = self.setup.set.versions() {
+            versions.repaired();
+        }
         if failed.is_empty() {
             return self.settled(slot, Outcome::Rewritten(target));
         }
