@@ -284,11 +284,7 @@ impl Superblocks {
     }
 
     /// Returns `true` if the target has confirmed `wanted`, or if that is `None`.
-    pub fn is_persisted(
-        &self,
-        target: usize,
-        wanted: Option<Superblock>,
-    ) -> bool {
+    pub fn is_persisted(&self, target: usize, wanted: Option<Superblock>) -> bool {
         wanted.is_none() || self.targets[target].confirmed == wanted
     }
 
