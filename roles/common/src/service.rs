@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use clap::Args;
-use degraded_mode::{RejoinAttempts, Superblocks};
+use degraded_mode::RejoinAttempts;
 use doca::{Connection, Device, ErrorCode, Mmap};
 use session::{Action, Event, Job, Layout, Memory, Session};
 use wire::control::{Payload, RdmaConnectionDetails, RdmaConnectionRole};

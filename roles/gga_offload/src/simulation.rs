@@ -600,6 +600,8 @@ struct Script {
     blocks: u64,
     /// Number of versions that a target can keep beside the blocks.
     slots: u32,
+    /// Targets copy retired versions to their places after one of this many writes or flushes, beside when they have to.
+    apply_every: u32,
     /// Machines of the three targets and of the service.
     machines: [u8; 4],
     /// `true` if several targets may be unreachable at once.
@@ -671,6 +673,7 @@ impl Script {
         let recover_every = rng.choice([0, 0, 1, 2, 5]).unwrap_or(0);
         let blocks = rng.choice([4, 12, 24, 70]).unwrap_or(12);
         let slots = if rng.bool() { rng.u32(32..97) } else { 256 };
+        let apply_every = rng.choice([2, 10, 40]).unwrap_or(40);
         let machines = rng
             .choice([
                 [0, 0, 0, 0],
@@ -725,6 +728,7 @@ impl Script {
             recover_every,
             blocks,
             slots,
+            apply_every,
             machines,
             is_wild,
             is_cauchy,

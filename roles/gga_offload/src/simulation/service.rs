@@ -24,7 +24,7 @@ pub(super) const REQUESTS: u32 = 6;
 /// Time without an answer after which a target is unresponsive.
 pub(super) const STALL_TIMEOUT: Duration = Duration::from_millis(1500);
 /// Time that I/Os wait for two current targets.
-pub(super) const PARKING_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const PARKING_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Memory of a slot.
 #[derive(Clone)]

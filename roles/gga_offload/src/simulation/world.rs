@@ -1132,6 +1132,9 @@ impl<'a> World<'a> {
                     return self.fail_chunk(chunk);
                 }
                 target.disk.sync();
+                if self.rng.u32(0..self.script.apply_every) == 0 {
+                    self.begin_applying(number);
+                }
                 self.send_result(chunk, Status::SUCCESS);
             }
             ChunkRequest::Read | ChunkRequest::ReadBefore(_) => {
@@ -1210,7 +1213,8 @@ impl<'a> World<'a> {
                 if is_durable {
                     target.disk.sync();
                 }
-                let is_due = target.disk.used_slots() > slots / 2 || self.rng.u8(0..40) == 0;
+                let is_due = target.disk.used_slots() > slots / 2
+                    || self.rng.u32(0..self.script.apply_every) == 0;
                 if is_due && target.may_apply() {
                     self.begin_applying(number);
                 }
