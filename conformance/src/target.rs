@@ -285,6 +285,8 @@ impl Session {
                     version_slots: 0,
                     last_epoch: 0,
                     last_number: 0,
+                    retired_epoch: 0,
+                    retired_number: 0,
                     unretired: Bytes::new(),
                 })
             }

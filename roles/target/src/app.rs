@@ -363,6 +363,7 @@ impl Server {
         versions.with(|log| AnnouncedVersions {
             slots: log.capacity(),
             last: log.last(),
+            retired: log.retired(),
             unretired: log.unretired(),
         })
     }
@@ -380,12 +381,14 @@ impl Server {
     fn persist(&self, superblock: Superblock) -> Result<(), Failure> {
         let mut metadata = self.metadata.borrow_mut();
         let before = metadata.superblock();
-        metadata.persist(superblock, self.file())?;
         let is_same = before.is_some_and(|before| before.set == superblock.set);
+        if is_same && superblock.state == RecordState::Clean {
+            self.apply_versions(true)?;
+        }
+        metadata.persist(superblock, self.file())?;
         match &self.versions {
             // Afterwards: a superblock that counts must not be without its versions.
             Some(versions) if !is_same => versions.applier.forget(),
-            _ if superblock.state == RecordState::Clean => self.apply_versions(true),
             _ => Ok(()),
         }
     }

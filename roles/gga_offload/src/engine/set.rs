@@ -22,8 +22,11 @@ const RETRY_PAUSE: Duration = Duration::from_secs(5);
 /// Time before stripes that could not be settled are retried: writes wait for them.
 const SETTLE_PAUSE: Duration = Duration::from_millis(100);
 
-/// Number of passes of a rebuild in which stripes with two unreadable chunks are read again, before the rebuild is completed without them.
+/// Number of passes of a rebuild in which stripes with unreadable chunks are read again, before the rebuild is completed without them.
 const PATIENT_PASSES: u64 = 3;
+
+/// As [`PATIENT_PASSES`], for the resync: the pauses are shorter.
+const PATIENT_RESYNC_PASSES: u64 = 20;
 
 /// Number of rewritten chunks at which a target is reported as failing; reported again whenever the number has doubled.
 const FAILING: u64 = 8;
@@ -79,6 +82,8 @@ pub enum Outcome {
     StoredAgain,
     /// No two chunks belong to the same write.
     Lost,
+    /// No two chunks that could be read belong to the same write; others may be readable later.
+    Unread,
 }
 
 /// The shared state of a set.
@@ -966,6 +971,7 @@ impl Set {
                     Outcome::Consistent => settled.consistent += 1,
                     Outcome::Rewritten(_) | Outcome::StoredAgain => settled.rewritten += 1,
                     Outcome::Lost => settled.lost += 1,
+                    Outcome::Unread => {}
                 }
                 Self::finish_of_pass(&mut inner.resync, &self.unsettled, work, outcome);
             }
@@ -986,9 +992,13 @@ impl Set {
         };
         let is_done = match outcome {
             Outcome::Retry => false,
-            // Chunks that cannot be read now may be readable later.
-            Outcome::Lost => running.passes >= PATIENT_PASSES || work.purpose == Purpose::Resync,
-            Outcome::Consistent | Outcome::Rewritten(_) | Outcome::StoredAgain => true,
+            Outcome::Unread if work.purpose == Purpose::Resync => {
+                running.passes >= PATIENT_RESYNC_PASSES
+            }
+            Outcome::Unread => running.passes >= PATIENT_PASSES,
+            Outcome::Lost | Outcome::Consistent | Outcome::Rewritten(_) | Outcome::StoredAgain => {
+                true
+            }
         };
         running.pass.finish(stripes, work.stripe, is_done);
         let (done, total) = running.pass.progress();
@@ -1016,7 +1026,7 @@ impl Set {
             _ => scrub.done += 1,
         }
         counts.stripes += u64::from(outcome != Outcome::Retry);
-        if outcome == Outcome::Lost {
+        if matches!(outcome, Outcome::Lost | Outcome::Unread) {
             scrub.lost += 1;
             counts.lost += 1;
         }

@@ -12,6 +12,9 @@ use super::chunk::Stamp;
 /// Number of the version of all chunks that are made again; writes have higher ones.
 const REPAIR: u64 = 1;
 
+/// Number of the first write of a session.
+pub(super) const FIRST: u64 = REPAIR + 1;
+
 /// No write in flight.
 const NONE: u64 = u64::MAX;
 
@@ -69,7 +72,7 @@ impl Versions {
     pub fn new(epoch: u64, workers: u32, slots: u32) -> Self {
         Self {
             epoch,
-            next: AtomicU64::new(REPAIR + 1),
+            next: AtomicU64::new(FIRST),
             oldest: (0..workers).map(|_| AtomicU64::new(NONE)).collect(),
             retired: AtomicU64::new(0),
             repairs: AtomicU64::new(0),
@@ -192,7 +195,7 @@ impl Versions {
 
     fn unretired(&self) -> u64 {
         let next = self.next.load(Ordering::Relaxed);
-        next - self.retired.load(Ordering::Relaxed).max(REPAIR + 1)
+        next - self.retired.load(Ordering::Relaxed).max(FIRST)
     }
 
     /// Returns `true` if writes should be retired soon, or never were, and nothing does so yet.
