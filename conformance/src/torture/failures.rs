@@ -1,0 +1,282 @@
+//! S4: disks that fail or are full, and files that are changed below a target.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use super::Attack;
+use super::client::{Client, Reply};
+use super::deployment::Part;
+use super::disks::{self, CONTENT};
+use super::run::Run;
+use crate::matrix::Layout;
+use crate::role::{During as _, Violation};
+
+const ZERO_COPY: &[Layout] = &[Layout::ZeroCopy];
+
+pub(super) const ATTACKS: &[Attack] = &[
+    Attack::new(
+        "S4",
+        "file-changed-below",
+        "Truncates, removes or replaces the backing file below a target: affected I/Os fail, none is wrong, and the exit status is 1.",
+        file_changed_below,
+    )
+    .on(ZERO_COPY)
+    .quick(),
+    Attack::new(
+        "S4",
+        "file-changed-below-set",
+        "Truncates, removes or replaces the backing file of one target of a set: clients see no error, and the exit status is 1.",
+        file_changed_below_set,
+    ),
+    Attack::new(
+        "S4",
+        "file-size-limit",
+        "Lets writes beyond a part of the file fail (RLIMIT_FSIZE): these are I/O errors, no signal, and the exit status is 1.",
+        file_size_limit,
+    )
+    .on(ZERO_COPY),
+    Attack::new(
+        "S4",
+        "full-disk",
+        "Writes to holes of a file on a full file system: these are I/O errors, and the exit status is 1.",
+        full_disk,
+    )
+    .on(ZERO_COPY)
+    .with_machines(),
+    Attack::new(
+        "S4",
+        "no-space-for-the-file",
+        "Starts a target whose file does not fit: it refuses with exit status 1.",
+        no_space_for_the_file,
+    )
+    .on(ZERO_COPY)
+    .with_machines(),
+];
+
+#[derive(Debug, Clone, Copy)]
+enum Change {
+    Truncate,
+    TruncateToNothing,
+    Remove,
+    ReplaceByCopy,
+    ReplaceByOlderCopy,
+    ReplaceByDirectory,
+    ReplaceByEmptyFile,
+}
+
+const CHANGES: [Change; 7] = [
+    Change::Truncate,
+    Change::TruncateToNothing,
+    Change::Remove,
+    Change::ReplaceByCopy,
+    Change::ReplaceByOlderCopy,
+    Change::ReplaceByDirectory,
+    Change::ReplaceByEmptyFile,
+];
+
+impl Change {
+    /// Changes the backing file of a target; its first file remains as `NAME.true` if it still has a name.
+    fn make(self, run: &Run<'_>, target: usize, old: &[u8]) -> Result<(), Violation> {
+        let disk = run.deployment.disk(target);
+        let aside = disk.with_extension("true");
+        let half = CONTENT as u64 + run.form().blocks / 2 * run.form().chunk_size() as u64;
+        let truncate = |length| fs::File::options().write(true).open(&disk)?.set_len(length);
+        match self {
+            Self::Truncate => truncate(half)?,
+            Self::TruncateToNothing => truncate(0)?,
+            Self::Remove => fs::remove_file(&disk)?,
+            Self::ReplaceByCopy => {
+                let now = disks::copy_of(&disk)?;
+                fs::rename(&disk, aside)?;
+                disks::put(&disk, &now)?;
+            }
+            Self::ReplaceByOlderCopy => {
+                fs::rename(&disk, aside)?;
+                disks::put(&disk, old)?;
+            }
+            Self::ReplaceByDirectory => {
+                fs::rename(&disk, aside)?;
+                fs::create_dir(&disk)?;
+            }
+            Self::ReplaceByEmptyFile => {
+                fs::rename(&disk, aside)?;
+                fs::write(&disk, "")?;
+                fs::set_permissions(&disk, fs::Permissions::from_mode(0o600))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads and writes blocks; returns the numbers of successes and failures. The content of reads is verified.
+fn use_blocks(
+    run: &mut Run<'_>,
+    client: &mut Client,
+    count: usize,
+) -> Result<(u64, u64), Violation> {
+    let size = run.form().block_size;
+    let (mut done, mut failed) = (0, 0);
+    for _ in 0..count {
+        let block = run.rng.u64(..run.form().blocks);
+        let offset = block * size as u64;
+        let reply = if run.rng.bool() {
+            client.read(offset, size)?
+        } else {
+            let data = run.storage.content(&mut run.rng, offset, size);
+            client.write(offset, &data)?
+        };
+        match reply {
+            Reply::Done => done += 1,
+            Reply::Failed(_) => failed += 1,
+            Reply::Lost => return Err(Violation::new("the front end closed a connection")),
+        }
+    }
+    Ok((done, failed))
+}
+
+/// Stops the target, which must exit with status 1.
+fn expect_failure_of(run: &mut Run<'_>, target: usize, why: &str) -> Result<(), Violation> {
+    let status = run.deployment.terminate(Part::Target(target))?;
+    Violation::unless(
+        status.code() == Some(1),
+        format!("exit status 1 of the target after {why}"),
+        status,
+    )
+}
+
+fn file_changed_below(run: &mut Run<'_>) -> Result<(), Violation> {
+    let change = CHANGES[run.rng.usize(..CHANGES.len())];
+    changed_below(run, change).during(format!("{change:?}"))
+}
+
+fn changed_below(run: &mut Run<'_>, change: Change) -> Result<(), Violation> {
+    run.start()?;
+    let old = disks::copy_of(&run.deployment.disk(0))?;
+    run.fill()?;
+    let mut client = run.storage.connect()?;
+    change.make(run, 0, &old)?;
+    let (_, mut failed) = use_blocks(run, &mut client, 24)?;
+    if client.flush()? != Reply::Done {
+        failed += 1;
+    }
+    Violation::unless(
+        failed > 0,
+        "an I/O error or a failed flush",
+        "24 I/Os and a flush that succeeded",
+    )?;
+    run.deployment.terminate(Part::FrontEnd)?;
+    run.deployment.terminate(Part::Service)?;
+    expect_failure_of(run, 0, "I/O errors")
+}
+
+fn file_changed_below_set(run: &mut Run<'_>) -> Result<(), Violation> {
+    let change = CHANGES[run.rng.usize(..CHANGES.len())];
+    changed_below_set(run, change).during(format!("{change:?}"))
+}
+
+fn changed_below_set(run: &mut Run<'_>, change: Change) -> Result<(), Violation> {
+    run.start()?;
+    let target = run.any_target();
+    let old = disks::copy_of(&run.deployment.disk(target))?;
+    run.fill()?;
+    let mut client = run.storage.connect()?;
+    change.make(run, target, &old)?;
+    let (_, failed) = use_blocks(run, &mut client, 48)?;
+    Violation::unless(failed == 0, "no I/O error with two good targets", failed)?;
+    let flushed = client.flush()?;
+    Violation::unless(
+        flushed == Reply::Done,
+        "a flush to succeed with two good targets",
+        format!("{flushed:?}"),
+    )?;
+    run.read_all("with a changed file of one target")?;
+    expect_failure_of(run, target, "I/O errors")?;
+    run.read_all("without this target")
+}
+
+fn file_size_limit(run: &mut Run<'_>) -> Result<(), Violation> {
+    run.start()?;
+    run.fill()?;
+    run.deployment.stop()?;
+    let half = CONTENT + run.form().blocks as usize / 2 * run.form().block_size;
+    // The unit of the shell's limit is 512 or 1024 bytes.
+    run.deployment.target_script = Some(format!("ulimit -f {} && exec \"$@\"", half / 1024));
+    run.start()?;
+    let mut client = run.storage.connect()?;
+    let size = run.form().block_size;
+    let mut failed = 0;
+    for block in 0..run.form().blocks {
+        let offset = block * size as u64;
+        let data = run.storage.content(&mut run.rng, offset, size);
+        match client.write(offset, &data)? {
+            Reply::Done => {}
+            Reply::Failed(_) => failed += 1,
+            Reply::Lost => return Err(Violation::new("the front end closed a connection")),
+        }
+    }
+    Violation::unless(failed > 0, "errors of writes beyond the limit", failed)?;
+    let unread = run.failed_reads()?;
+    run.excuse("S4", failed + unread.len() as u64);
+    run.deployment.terminate(Part::FrontEnd)?;
+    run.deployment.terminate(Part::Service)?;
+    expect_failure_of(run, 0, "failed writes")?;
+    run.deployment.target_script = None;
+    run.start()?;
+    run.read_all("without the limit")
+}
+
+/// Script that becomes a target whose working directory is a file system of this size in KiB, with the target's disk on it. The disk is
+/// made sparse, and the rest of the file system filled, if it exists.
+fn on_small_file_system(kib: u64, disk: &str) -> String {
+    format!(
+        "mkdir -p small && mount -t tmpfs -o size={kib}k tmpfs small \
+         && if [ -f {disk} ]; then cp --sparse=always {disk} small/{disk}; cat /dev/zero > small/rest 2>/dev/null; fi; \
+         touch small/{disk} && chmod 600 small/{disk} && touch {disk} && mount --bind small/{disk} {disk} && exec \"$@\""
+    )
+}
+
+fn full_disk(run: &mut Run<'_>) -> Result<(), Violation> {
+    // Blocks that were never written are holes of the copy.
+    run.start()?;
+    let mut client = run.storage.connect()?;
+    run.write_block(&mut client, 0)?;
+    drop(client);
+    run.deployment.stop()?;
+    let form = run.form();
+    let size = (CONTENT + form.block_size * form.blocks as usize) / 1024 + 64;
+    run.deployment.target_script = Some(on_small_file_system(size as u64, "target.disk"));
+    run.start()?;
+    let mut client = run.storage.connect()?;
+    let mut failed = 0;
+    for block in 1..form.blocks {
+        let offset = block * form.block_size as u64;
+        let mut data = vec![0; form.block_size];
+        run.rng.fill(&mut data);
+        match client.write(offset, &data)? {
+            Reply::Done => {}
+            Reply::Failed(_) => failed += 1,
+            Reply::Lost => return Err(Violation::new("the front end closed a connection")),
+        }
+    }
+    if failed == 0 {
+        // The target has reserved the space of its holes when it started, or refused to start.
+        return Ok(());
+    }
+    let unread = run.failed_reads()?;
+    run.excuse("S4", failed + unread.len() as u64);
+    run.deployment.terminate(Part::FrontEnd)?;
+    run.deployment.terminate(Part::Service)?;
+    expect_failure_of(run, 0, "writes to a full disk")
+}
+
+fn no_space_for_the_file(run: &mut Run<'_>) -> Result<(), Violation> {
+    // A file system for half of the file; the empty file needs --initialise, so that it is not made before the mount.
+    let form = run.form();
+    let size = (CONTENT + form.block_size * form.blocks as usize) / 2048;
+    run.deployment.target_script = Some(format!(
+        "mkdir -p small && mount -t tmpfs -o size={size}k tmpfs small && exec \"$@\" --backing-file \"$PWD/small/disk\""
+    ));
+    run.deployment.has_disk_of_script = true;
+    let status = run.deployment.refused_target(0)?;
+    Violation::unless(status.code() == Some(1), "exit status 1", status)
+}
