@@ -6,7 +6,7 @@
 //! * [`release`]: the releases of the protocol, and their I/O messages behind one interface
 //! * [`sbc`]: the header of `.sbc` content files
 //! * [`stored_block`]: the forms in which the gga_offload service stores a block
-//! * [`backing`]: the header and superblock of the backing files of targets
+//! * [`backing`]: the header, superblock and versions of blocks in the backing files of targets
 //! * [`layout`]: the table of offsets of all formats
 //! * [`recording`]: prost's types of the same messages, for recordings
 //!
@@ -78,8 +78,8 @@ pub mod sbc {
 }
 
 pub mod backing {
-    //! Backing files of targets: a [`Header`], two slots for a [`Superblock`] at [`RECORD_OFFSETS`], and the blocks from
-    //! [`CONTENT_OFFSET`] on.
+    //! Backing files of targets: a [`Header`], two slots for a [`Superblock`] at [`RECORD_OFFSETS`], two for a [`VersionTail`] at [`TAIL_OFFSETS`],
+    //! the blocks from [`CONTENT_OFFSET`] on, and slots for versions of blocks, each described by a [`VersionSlot`].
 
     include!(concat!(env!("OUT_DIR"), "/backing.rs"));
 
@@ -97,6 +97,9 @@ pub mod backing {
 
     /// Length of a superblock in bytes.
     pub const RECORD_SIZE: usize = Superblock::SIZE;
+
+    /// Offsets of the two places of the version tail, indexed by its sequence modulo 2.
+    pub const TAIL_OFFSETS: [u64; 2] = [RECORD_OFFSETS[1] + 4096, RECORD_OFFSETS[1] + 8192];
 }
 
 pub mod recording {

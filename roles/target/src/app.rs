@@ -22,15 +22,22 @@ use role_common::protocol::{Protocol, ProtocolFlags};
 use role_common::superblock::Superblock;
 use role_common::worker::{Answer, Worker};
 use signal_hook::consts::SIGXFSZ;
-use wire::control::{FEATURE_FLUSH, InitStorage, Message, Payload, RdmaConnectionDetails};
+use wire::backing::CONTENT_OFFSET;
+use wire::control::{
+    FEATURE_FLUSH, FEATURE_VERSIONS, InitStorage, Message, Payload, RdmaConnectionDetails,
+    RecordState,
+};
+use wire::release::Release;
 
+use crate::applier::Applier;
 use crate::backing::{BackingFile, BackingIo, Options};
 use crate::content::{Content, Geometry};
 use crate::data_path::{self, Blocks, Command, Reply, Setup, TargetDataPath};
 use crate::metadata::{Boot, MetadataStore, identity_of};
 use crate::request::{Quarantine, Writer, Writes};
-use crate::session::{Action, Event, Job, Session, opens};
-use crate::store::SectorLocks;
+use crate::session::{Action, AnnouncedVersions, Event, Job, Session, opens};
+use crate::store::{FileApplier, FileDisk, FileLayout, MemoryApplier, SectorLocks};
+use crate::versions::{Log, Versions, WorkerVersions, slot_count};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -170,10 +177,12 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
         Ok(())
     });
     // Independent of the last session's result, and reported before it, because it is worse.
+    let applied = server.apply_versions(false);
     match server.file() {
         Some(file) => file
             .sync()
             .and_then(|()| server.metadata.borrow_mut().synced(file))
+            .and(applied.map_err(|failure| failure.into()))
             .and(served),
         None => served,
     }
@@ -181,6 +190,8 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
 
 /// State shared by all sessions.
 struct Server {
+    /// Versions of blocks, unless these are too large.
+    versions: Option<ServerVersions>,
     blocks: Blocks,
     geometry: Geometry,
     /// Identity of the storage, for services that query it.
@@ -195,6 +206,77 @@ struct Server {
     init_limits: InitLimits,
     /// Abandoned workers of earlier sessions, blocked by their peers.
     quarantine: RefCell<Quarantine>,
+}
+
+/// Versions of the blocks, and the thread that applies them.
+struct ServerVersions {
+    applier: Applier,
+    versions: Arc<Versions>,
+}
+
+impl ServerVersions {
+    fn new(blocks: &Blocks, geometry: Geometry) -> Result<Option<Self>, Failure> {
+        let failed = |error: std::io::Error| {
+            Failure::new(ErrorCode::OPERATING_SYSTEM, format!("versions: {error}"))
+        };
+        let (applier, versions) = match blocks {
+            Blocks::File(file) => {
+                let slots = file.slots();
+                if slots.count == 0 {
+                    return Ok(None);
+                }
+                let (log, tail) = file.read_versions(geometry.block_size)?;
+                let versions = Versions::new(log).map_err(failed)?;
+                let layout = FileLayout {
+                    content_offset: CONTENT_OFFSET,
+                    block_size: geometry.block_size,
+                    sector: file.sector(),
+                    fs_block: file.fs_block(),
+                    slots,
+                };
+                let (file, shared) = (Arc::clone(file), Arc::clone(&versions));
+                let create = move || {
+                    let size = FileApplier::<FileDisk, Arc<BackingFile>>::memory_size(layout);
+                    let memory = MemoryRegion::new(size)
+                        .map_err(|error| Failure::from(error).context("memory for versions"))?;
+                    let disk = FileDisk::new(Arc::clone(&file), &memory, FILE_DEPTH);
+                    let health = Arc::clone(file.health());
+                    Ok(FileApplier::new(
+                        shared,
+                        layout,
+                        (disk, memory),
+                        (file, tail),
+                        health,
+                    ))
+                };
+                (Applier::start(&versions, create)?, versions)
+            }
+            Blocks::Memory(mmap) => {
+                let layout = data_path::memory_layout(geometry);
+                let slots = memory_slots(geometry);
+                let Some(region) = mmap.region().filter(|_| slots != 0).map(Arc::clone) else {
+                    return Ok(None);
+                };
+                let versions = Versions::new(Log::new(slots)).map_err(failed)?;
+                let shared = Arc::clone(&versions);
+                let create = move || Ok(MemoryApplier::new(shared, region, layout));
+                (Applier::start(&versions, create)?, versions)
+            }
+        };
+        Ok(Some(Self { applier, versions }))
+    }
+}
+
+/// Operations of the thread that applies versions.
+const FILE_DEPTH: usize = 32;
+
+/// Number of slots for versions of blocks in memory.
+fn memory_slots(geometry: Geometry) -> u32 {
+    slot_count(
+        geometry.block_size,
+        geometry.block_count,
+        geometry.block_size.into(),
+    )
 }
 
 impl Server {
@@ -234,6 +316,7 @@ impl Server {
             Blocks::Memory(_) => None,
         };
         Ok(Self {
+            versions: ServerVersions::new(&blocks, geometry)?,
             identity: identity_of(file.map(BackingFile::identity), boot)?,
             metadata: RefCell::new(MetadataStore::new(file, boot)),
             blocks,
@@ -258,9 +341,49 @@ impl Server {
     /// Supported extensions of the data path. Blocks in memory do not survive a power failure, so they cannot be
     /// flushed.
     fn features(&self) -> u32 {
-        match &self.blocks {
+        let flush = match &self.blocks {
             Blocks::File(_) => FEATURE_FLUSH,
             Blocks::Memory(_) => 0,
+        };
+        let versions = match (&self.versions, self.protocol.chosen()) {
+            (Some(_), None | Some(Release::V3_2)) => FEATURE_VERSIONS,
+            _ => 0,
+        };
+        flush | versions
+    }
+
+    /// What is announced to a service that uses versions.
+    fn announced_versions(&self) -> AnnouncedVersions {
+        let Some(ServerVersions { versions, .. }) = &self.versions else {
+            return AnnouncedVersions::default();
+        };
+        versions.with(|log| AnnouncedVersions {
+            slots: log.capacity(),
+            last: log.last(),
+            unretired: log.unretired(),
+        })
+    }
+
+    /// Copies all retired versions, or `all` versions, to the places of their blocks.
+    fn apply_versions(&self, all: bool) -> Result<(), Failure> {
+        match &self.versions {
+            Some(versions) => versions.applier.apply(all),
+            None => Ok(()),
+        }
+    }
+
+    /// Stores a superblock. The versions of blocks of another set are forgotten; those of a set that was closed cleanly are copied to their places,
+    /// because all of them are complete and durable on all members.
+    fn persist(&self, superblock: Superblock) -> Result<(), Failure> {
+        let mut metadata = self.metadata.borrow_mut();
+        let before = metadata.superblock();
+        metadata.persist(superblock, self.file())?;
+        let is_same = before.is_some_and(|before| before.set == superblock.set);
+        match &self.versions {
+            // Afterwards: a superblock that counts must not be without its versions.
+            Some(versions) if !is_same => versions.applier.forget(),
+            _ if superblock.state == RecordState::Clean => self.apply_versions(true),
+            _ => Ok(()),
         }
     }
 }
@@ -271,6 +394,8 @@ struct App<'a> {
     workers: Vec<Worker<TargetDataPath>>,
     /// Writes in flight of the workers, in the same order.
     writes: Vec<Arc<Writes>>,
+    /// Numbers of the workers as users of versions, in the same order; without versions, there are none.
+    owners: Vec<u32>,
     server: &'a Server,
     statistics: Vec<CoreStatistics>,
     environment: &'a Environment,
@@ -289,10 +414,12 @@ impl<'a> App<'a> {
                     server.metadata.borrow().superblock(),
                 )
                 .with_features(server.features())
+                .with_versions(server.announced_versions())
                 .with_protocol(server.protocol)
                 .with_idle_timeout(server.idle_timeout),
             workers: Vec::new(),
             writes: Vec::new(),
+            owners: Vec::new(),
             server,
             statistics: Vec::new(),
             environment,
@@ -306,7 +433,7 @@ impl<'a> App<'a> {
         let result = self.serve(channel);
         let begun = self.session.has_client();
         self.job.cancel();
-        let ended = self.end_workers();
+        let ended = self.end_workers().and(self.server.apply_versions(false));
         // After the workers, so that the next session starts without any of this one.
         channel.next_client(EXIT_TIMEOUT);
         if let Err(stuck) = &ended {
@@ -384,6 +511,12 @@ impl<'a> App<'a> {
             })
             .collect();
         let ended = Worker::end_all(&mut self.workers);
+        if let Some(ServerVersions { versions, .. }) = &self.server.versions {
+            let owners = writers.iter().zip(self.owners.drain(..));
+            for (_, owner) in owners.filter(|(writer, _)| writer.attachment.is_abandoned()) {
+                versions.abandon(owner);
+            }
+        }
         self.server.quarantine.borrow_mut().add(writers);
         ended
     }
@@ -425,6 +558,10 @@ impl<'a> App<'a> {
             }
             Job::Connect(details) => self.connect(&details)?,
             Job::StartWorkers => {
+                if !self.has_versions() {
+                    // Its reads and writes go to the places.
+                    self.server.apply_versions(true)?;
+                }
                 let file = self.server.file();
                 self.server.metadata.borrow_mut().begin_use(file)?;
                 for worker in &mut self.workers {
@@ -442,11 +579,8 @@ impl<'a> App<'a> {
             }
             Job::DestroyWorkers => self.end_workers()?,
             Job::Persist(superblock) => {
-                let file = self.server.file();
-                self.server
-                    .metadata
-                    .borrow_mut()
-                    .persist(superblock, file)?;
+                self.server.persist(superblock)?;
+                self.session.set_versions(self.server.announced_versions());
                 let Superblock {
                     set, epoch, state, ..
                 } = superblock;
@@ -486,11 +620,22 @@ impl<'a> App<'a> {
         outcome.transpose()
     }
 
+    /// `true` if versions were announced, and the session has the messages with them.
+    fn has_versions(&self) -> bool {
+        self.session.announced_features() & FEATURE_VERSIONS != 0
+            && self.session.release() == Release::V3_2
+    }
+
     fn create_workers(&mut self, init: &InitStorage, requester: &Mmap) -> Result<(), Failure> {
         let locks = Arc::new(SectorLocks::default());
         let unit = self.server.blocks.write_unit();
         for (index, &core) in (0..init.core_count).zip(&self.server.cpus) {
             let writes = Arc::new(Writes::new(init.transaction_count as usize, unit));
+            let versions = self.server.versions.as_ref();
+            let versions = versions.filter(|_| self.has_versions());
+            let versions = versions.map(|versions| versions.versions.worker());
+            self.owners
+                .extend(versions.as_ref().map(WorkerVersions::owner));
             let setup = Setup {
                 core,
                 device: self.server.device.clone(),
@@ -498,6 +643,7 @@ impl<'a> App<'a> {
                 geometry: self.server.geometry,
                 release: self.session.release(),
                 flush: self.session.announced_features() & FEATURE_FLUSH != 0,
+                versions,
                 requester: requester.clone(),
                 transaction_count: init.transaction_count,
                 metrics: self.environment.metrics.worker(core),
@@ -536,9 +682,11 @@ impl<'a> App<'a> {
     }
 }
 
-/// Allocates memory for the storage, and fills it with its initial data.
+/// Allocates memory for the storage and for the slots of versions after it, and fills it with its initial data.
 fn load(content: Content) -> Result<Arc<MemoryRegion>, Failure> {
-    let capacity = content.geometry.capacity();
+    let geometry = content.geometry;
+    let slots = u64::from(memory_slots(geometry)) * u64::from(geometry.block_size);
+    let capacity = geometry.capacity().saturating_add(slots);
     let too_large = || {
         Failure::invalid(format!(
             "{capacity} bytes of storage do not fit in this machine's memory"

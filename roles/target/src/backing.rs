@@ -16,10 +16,13 @@ use doca::ErrorCode;
 use role_common::Failure;
 use rustix::fs::{AtFlags, CWD, FallocateFlags, OFlags, StatxFlags, makedev};
 use rustix::io::Errno;
-use wire::backing::{CONTENT_OFFSET, HEADER_SIZE, Header, RECORD_OFFSETS, RECORD_SIZE};
+use wire::backing::{
+    CONTENT_OFFSET, HEADER_SIZE, Header, RECORD_OFFSETS, RECORD_SIZE, TAIL_OFFSETS, VersionTail,
+};
 
 use crate::content::{Content, Geometry, io_failure};
-use crate::metadata::{Places, StoredSuperblock};
+use crate::metadata::{Medium, Places, StoredSuperblock};
+use crate::versions::{Log, SlotArea, TailPlaces, parse_slot};
 
 /// Alignment of direct I/O if the file system does not report it; also the largest supported alignment.
 const LARGEST_SECTOR: u64 = 4096;
@@ -68,6 +71,7 @@ pub struct BackingFile {
     /// `true` if the file system has allocated space for all of it.
     is_reserved: bool,
     identity: Identity,
+    slots: SlotArea,
     places: Mutex<Places>,
     health: Arc<Health>,
 }
@@ -161,14 +165,14 @@ impl BackingFile {
             return Self::make(file, path, &name, is_device, content, options.io);
         }
         let geometry = content.geometry;
-        let identity = check(start, length, geometry).map_err(|mut failure| {
+        let header = check(start, length, geometry).map_err(|mut failure| {
             if !is_header(start) {
                 failure.message += "; --initialise makes it one, and what it holds is lost";
             }
             failure.context(&name)
         })?;
-        tracing::info!("{name}: content {identity}, of an earlier run");
-        Self::finish(file, path, &name, is_device, geometry, identity, options.io)
+        tracing::info!("{name}: content {}, of an earlier run", header.identity);
+        Self::finish(file, path, &name, is_device, header, options.io)
     }
 
     /// Creates a backing file with this data. The header is written last: an unfinished file has none.
@@ -182,17 +186,27 @@ impl BackingFile {
     ) -> Result<Self, Failure> {
         let failed = |error: io::Error| io_failure(name, &error);
         let geometry = content.geometry;
+        let header = FileHeader {
+            identity: Identity::random()?,
+            geometry,
+            slots: SlotArea::new(geometry, CONTENT_OFFSET),
+        };
         if is_device {
-            let (has, needed) = (size(&file).map_err(failed)?, length_of(name, geometry, 1)?);
+            let (has, needed) = (size(&file).map_err(failed)?, length_of(name, header, 1)?);
             if has < needed {
+                let SlotArea {
+                    slot_size, count, ..
+                } = header.slots;
                 return Err(Failure::invalid(format!(
-                    "{name}: expected a device of at least {needed} bytes, found {has}"
+                    "{name}: expected a device of at least {needed} bytes, for {} blocks of {} bytes and {count} slots of {slot_size} bytes for versions of blocks, \
+                     found {has}",
+                    geometry.block_count, geometry.block_size
                 )));
             }
             zero(&file, needed).map_err(failed)?;
         } else {
             file.set_len(0).map_err(failed)?;
-            reserve(&file, name, length_of(name, geometry, LARGEST_SECTOR)?)?;
+            reserve(&file, name, length_of(name, header, LARGEST_SECTOR)?)?;
         }
         let mut written = Ok(());
         content.copy_to(|offset, piece| {
@@ -201,8 +215,8 @@ impl BackingFile {
             }
         })?;
         written.and_then(|()| file.sync_all()).map_err(failed)?;
-        let identity = Identity::random()?;
-        file.write_all_at(&emit(geometry, identity), 0)
+        let identity = header.identity;
+        file.write_all_at(&emit(header), 0)
             .and_then(|()| file.sync_all())
             .map_err(failed)?;
         let directory = path.parent().filter(|parent| *parent != Path::new(""));
@@ -213,7 +227,7 @@ impl BackingFile {
                 .map_err(failed)?;
         }
         tracing::info!("{name}: made, content {identity}");
-        Self::finish(file, path, name, is_device, geometry, identity, io)
+        Self::finish(file, path, name, is_device, header, io)
     }
 
     /// Opens the file for the blocks, and reserves their space.
@@ -222,8 +236,7 @@ impl BackingFile {
         path: &Path,
         name: &str,
         is_device: bool,
-        geometry: Geometry,
-        identity: Identity,
+        header: FileHeader,
         io: BackingIo,
     ) -> Result<Self, Failure> {
         let failed = |error: io::Error| io_failure(name, &error);
@@ -235,7 +248,7 @@ impl BackingFile {
         } else {
             fs_block(metadata.blksize(), sector)
         };
-        let length = length_of(name, geometry, fs_block)?;
+        let length = length_of(name, header, fs_block)?;
         if !is_device {
             reserve(&file, name, length)?;
         }
@@ -263,7 +276,8 @@ impl BackingFile {
             inode: (metadata.dev(), metadata.ino()),
             is_device,
             is_reserved: !is_device && metadata.blocks().saturating_mul(512) >= length,
-            identity,
+            identity: header.identity,
+            slots: header.slots,
             places: Mutex::new(places),
             health: Arc::new(Health::new(name)),
             file,
@@ -304,6 +318,53 @@ impl BackingFile {
     #[must_use]
     pub fn identity(&self) -> Identity {
         self.identity
+    }
+
+    /// Slots for versions of blocks.
+    #[must_use]
+    pub fn slots(&self) -> SlotArea {
+        self.slots
+    }
+
+    /// Reads the versions that are in the slots.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read.
+    pub fn read_versions(&self, block_size: u32) -> Result<(Log, TailPlaces), Failure> {
+        let failed = |error: io::Error| io_failure(&self.name, &error);
+        let mut places = [[0; VersionTail::SIZE]; 2];
+        for (bytes, offset) in places.iter_mut().zip(TAIL_OFFSETS) {
+            self.file.read_exact_at(bytes, offset).map_err(failed)?;
+        }
+        let (places, tail) = TailPlaces::new(&places);
+        let SlotArea {
+            slot_size, count, ..
+        } = self.slots;
+        let slot_size = slot_size as usize;
+        let mut found = Vec::new();
+        let most = (PIECE / slot_size.max(1)).max(1);
+        let mut piece = vec![0; most.min(count as usize) * slot_size];
+        let mut first = 0;
+        while first < count {
+            let slots = (count - first).min(most as u32);
+            let bytes = &mut piece[..slots as usize * slot_size];
+            let offset = self.slots.offset_of(first);
+            self.file.read_exact_at(bytes, offset).map_err(failed)?;
+            for (slot, bytes) in (first..).zip(bytes.chunks_exact(slot_size)) {
+                found.extend(parse_slot(slot, bytes, block_size as usize));
+            }
+            first += slots;
+        }
+        let log = Log::restore(count, tail, &found);
+        let versions = log.unretired().len();
+        if versions != 0 {
+            tracing::info!(
+                "{}: {versions} blocks have versions that are not retired",
+                self.name
+            );
+        }
+        Ok((log, places))
     }
 
     /// The target's superblock. A corrupt one was logged and counts as missing, so that a service rebuilds the blocks.
@@ -409,6 +470,18 @@ impl BackingFile {
     }
 }
 
+/// For records outside of the blocks, through the page cache.
+impl Medium for Arc<BackingFile> {
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.verify_size()?;
+        self.file.write_all_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+}
+
 fn in_use(name: &str) -> Failure {
     Failure::new(
         ErrorCode::IN_USE,
@@ -430,10 +503,11 @@ fn size(file: &File) -> io::Result<u64> {
     file.seek(SeekFrom::End(0))
 }
 
-/// Size of a file with these blocks in bytes, in whole sectors.
-fn length_of(name: &str, geometry: Geometry, sector: u64) -> Result<u64, Failure> {
+/// Size of a file with these blocks and slots in bytes, in whole sectors.
+fn length_of(name: &str, header: FileHeader, sector: u64) -> Result<u64, Failure> {
     CONTENT_OFFSET
-        .checked_add(geometry.capacity())
+        .checked_add(header.geometry.capacity())
+        .and_then(|length| Some(length.max(header.slots.end()?)))
         .and_then(|length| length.checked_next_multiple_of(sector))
         .filter(|&length| i64::try_from(length).is_ok())
         .ok_or_else(|| Failure::invalid(format!("{name}: no file has so many bytes")))
@@ -579,15 +653,32 @@ impl fmt::Display for Identity {
     }
 }
 
-/// Encodes the header of a file with this geometry and identity.
+/// What the header of a file says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileHeader {
+    pub geometry: Geometry,
+    pub identity: Identity,
+    /// Slots for versions of blocks.
+    pub slots: SlotArea,
+}
+
+/// Encodes the header of a file.
 #[must_use]
-pub fn emit(geometry: Geometry, identity: Identity) -> [u8; HEADER_SIZE] {
+pub fn emit(values: FileHeader) -> [u8; HEADER_SIZE] {
+    let FileHeader {
+        geometry,
+        identity,
+        slots,
+    } = values;
     let number = u128::from_be_bytes(identity.0);
     let mut header = Header {
         block_size: geometry.block_size,
         block_count: geometry.block_count,
         identity_high: (number >> 64) as u64,
         identity_low: number as u64,
+        version_slots: slots.count,
+        slot_size: slots.slot_size,
+        slots_offset: slots.offset,
         checksum: 0,
     };
     header.checksum = checksum(&header.emit());
@@ -600,13 +691,13 @@ pub fn is_header(start: &[u8]) -> bool {
     Header::parse(start).is_ok_and(|header| header.checksum == checksum(start))
 }
 
-/// Checks the start of a file of `length` bytes, at most [`HEADER_SIZE`] bytes of it, and returns its identity.
+/// Checks the start of a file of `length` bytes, at most [`HEADER_SIZE`] bytes of it, and returns what its header says.
 ///
 /// # Errors
 ///
 /// The file has another format or version, a corrupt header, another geometry, is too short, or its creation was
 /// interrupted. The text says what was expected and what was found.
-pub fn check(start: &[u8], length: u64, expected: Geometry) -> Result<Identity, Failure> {
+pub fn check(start: &[u8], length: u64, expected: Geometry) -> Result<FileHeader, Failure> {
     if start.iter().all(|&byte| byte == 0) {
         return Err(Failure::invalid(
             "expected the header of a backing file, found zeros: its creation was cut short, or it is no backing file",
@@ -631,14 +722,29 @@ pub fn check(start: &[u8], length: u64, expected: Geometry) -> Result<Identity, 
             expected.block_count, expected.block_size, found.block_count, found.block_size
         )));
     }
-    let needed = CONTENT_OFFSET.saturating_add(found.capacity());
+    let slots = SlotArea {
+        offset: header.slots_offset,
+        slot_size: header.slot_size,
+        count: header.version_slots,
+    };
+    if !slots.fits(found, CONTENT_OFFSET) {
+        return Err(Failure::invalid(format!(
+            "expected slots for versions of blocks behind the blocks, or none, found {slots:?}"
+        )));
+    }
+    let content_end = CONTENT_OFFSET.saturating_add(found.capacity());
+    let needed = content_end.max(slots.end().unwrap_or(u64::MAX));
     if length < needed {
         return Err(Failure::invalid(format!(
             "expected {needed} bytes, found {length}: the file was cut off"
         )));
     }
     let number = u128::from(header.identity_high) << 64 | u128::from(header.identity_low);
-    Ok(Identity(number.to_be_bytes()))
+    Ok(FileHeader {
+        geometry: found,
+        identity: Identity(number.to_be_bytes()),
+        slots,
+    })
 }
 
 /// Checksum of the bytes before it.
@@ -894,34 +1000,38 @@ mod tests {
     }
 
     #[test]
-    fn file_of_an_older_version_is_opened_unchanged() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let path = directory.path().join("blocks");
-        // Not in whole sectors, one superblock slot, sparse.
-        let length = CONTENT_OFFSET + GEOMETRY.capacity() - 512;
-        let geometry = Geometry {
-            block_count: 3,
-            ..GEOMETRY
-        };
-        let identity = Identity([7; 16]);
-        let old = File::create(&path).expect("a file");
-        old.write_all_at(&emit(geometry, identity), 0)
-            .expect("written");
-        old.write_all_at(b"kept", CONTENT_OFFSET + 1000)
-            .expect("written");
-        old.set_len(length).expect("longer");
-        for io in [BackingIo::Auto, BackingIo::Buffered] {
-            let content = Content::open(None, geometry).expect("content");
-            let options = Options {
-                io,
-                initialise: true,
+    fn slots_that_overlap_blocks_or_are_unaligned_are_refused() {
+        let good = slots();
+        let (offset, slot_size) = (good.offset, good.slot_size);
+        for wrong in [
+            SlotArea {
+                offset: offset - 4096,
+                ..good
+            },
+            SlotArea {
+                offset: offset + 512,
+                ..good
+            },
+            SlotArea {
+                slot_size: slot_size - 512,
+                ..good
+            },
+            SlotArea {
+                slot_size: 0,
+                ..good
+            },
+            SlotArea { count: 0, ..good },
+            SlotArea {
+                offset: u64::MAX - 4095,
+                ..good
+            },
+        ] {
+            let header = FileHeader {
+                slots: wrong,
+                ..header()
             };
-            let file = BackingFile::open(&path, content, options).expect("there");
-            let mut bytes = [0; 4];
-            read(&file, 1000, &mut bytes);
-            assert_eq!((&bytes, file.identity()), (b"kept", identity));
-            assert_eq!(file.superblock(), None);
-            file.sync().expect("synced");
+            let failure = check(&emit(header), u64::MAX, THREE_BLOCKS).expect_err("wrong");
+            assert!(failure.message.contains("slots"), "{failure}");
         }
     }
 
@@ -954,7 +1064,20 @@ mod tests {
         block_size: 512,
         block_count: 3,
     };
-    const LENGTH: u64 = CONTENT_OFFSET + 3 * 512;
+    /// 64 KiB before the blocks, a page with them, and 256 slots of 4096 bytes.
+    const LENGTH: u64 = CONTENT_OFFSET + 4096 + 256 * 4096;
+
+    fn slots() -> SlotArea {
+        SlotArea::new(THREE_BLOCKS, CONTENT_OFFSET)
+    }
+
+    fn header() -> FileHeader {
+        FileHeader {
+            geometry: THREE_BLOCKS,
+            identity: identity(),
+            slots: slots(),
+        }
+    }
 
     fn identity() -> Identity {
         Identity(*b"0123456789abcdef")
@@ -962,15 +1085,17 @@ mod tests {
 
     #[test]
     fn emitted_header_is_accepted() {
-        let bytes = emit(THREE_BLOCKS, identity());
-        assert_eq!(check(&bytes, LENGTH, THREE_BLOCKS), Ok(identity()));
+        for slots in [slots(), SlotArea::default()] {
+            let header = FileHeader { slots, ..header() };
+            assert_eq!(check(&emit(header), LENGTH, THREE_BLOCKS), Ok(header));
+        }
         assert_eq!(identity().to_string(), "30313233343536373839616263646566");
         assert_ne!(Identity::random(), Identity::random());
     }
 
     #[test]
     fn every_flipped_bit_of_the_header_is_found() {
-        let bytes = emit(THREE_BLOCKS, identity());
+        let bytes = emit(header());
         for bit in 0..bytes.len() * 8 {
             let mut wrong = bytes;
             wrong[bit / 8] ^= 1 << (bit % 8);
@@ -983,7 +1108,7 @@ mod tests {
 
     #[test]
     fn geometry_error_has_expected_and_found_geometry() {
-        let bytes = emit(THREE_BLOCKS, identity());
+        let bytes = emit(header());
         let expected = Geometry {
             block_size: 4096,
             block_count: 128,
@@ -993,7 +1118,7 @@ mod tests {
             assert!(failure.message.contains(value), "{failure}");
         }
         let failure = check(&bytes, LENGTH - 1, THREE_BLOCKS).expect_err("cut off");
-        for value in ["67072", "67071"] {
+        for value in ["1118208", "1118207"] {
             assert!(failure.message.contains(value), "{failure}");
         }
         let failure = check(&[0; HEADER_SIZE], LENGTH, THREE_BLOCKS).expect_err("zeros");

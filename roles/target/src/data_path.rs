@@ -30,8 +30,10 @@ use crate::backing::BackingFile;
 use crate::content::Geometry;
 use crate::request::{Quarantine, Writes};
 use crate::store::{
-    Extent, FileDisk, FileStore, Io, Layout, MemoryStore, Operation, SectorLocks, Step, Store,
+    Extent, FileDisk, FileStore, FileVersions, Io, Layout, MemoryLayout, MemoryStore, Operation,
+    SectorLocks, Step, Store, VersionedMemoryStore,
 };
+use crate::versions::{Version, WorkerVersions};
 
 /// Poll iterations without anything to do after which a worker sleeps until its disk or a message has something.
 const IDLE_POLLS: u32 = 24;
@@ -53,6 +55,8 @@ pub(crate) struct Setup {
     pub(crate) release: Release,
     /// `true` if flushes and durable writes were announced.
     pub(crate) flush: bool,
+    /// Versions of blocks, if they were announced.
+    pub(crate) versions: Option<WorkerVersions>,
     /// The memory of the service's client.
     pub(crate) requester: Mmap,
     pub(crate) transaction_count: u32,
@@ -121,12 +125,21 @@ pub(crate) fn create(setup: Setup) -> Result<TargetDataPath, Failure> {
     }
 }
 
-fn create_with<L: IoLayout>(setup: Setup, io_layout: L) -> Result<TargetDataPath, Failure> {
+fn create_with<L: IoLayout>(mut setup: Setup, io_layout: L) -> Result<TargetDataPath, Failure> {
     let slots = setup.transaction_count as usize;
+    let versions = setup.versions.take();
+    let block_size = versions.as_ref().map(|_| setup.geometry.block_size);
     Ok(match &setup.blocks {
         Blocks::Memory(mmap) => {
             let mmap = mmap.clone();
-            Box::new(Worker::create(setup, MemoryStore, io_layout, mmap)?)
+            match versions {
+                Some(versions) => {
+                    let layout = memory_layout(setup.geometry);
+                    let store = VersionedMemoryStore::new(versions, layout, slots);
+                    Box::new(Worker::create(setup, store, io_layout, mmap, block_size)?)
+                }
+                None => Box::new(Worker::create(setup, MemoryStore, io_layout, mmap, None)?),
+            }
         }
         Blocks::File(file) => {
             let file = Arc::clone(file);
@@ -145,10 +158,24 @@ fn create_with<L: IoLayout>(setup: Setup, io_layout: L) -> Result<TargetDataPath
             let disk = FileDisk::new(Arc::clone(&file), &memory, slots);
             let (locks, written) = (Arc::clone(&setup.locks), Arc::clone(file.written()));
             let health = Arc::clone(file.health());
-            let store = FileStore::new(disk, layout, slots, locks, written, health);
-            Box::new(Worker::create(setup, store, io_layout, mmap)?)
+            let versions = versions.map(|versions| FileVersions {
+                versions,
+                slots: file.slots(),
+                block_size: setup.geometry.block_size,
+                memory,
+            });
+            let store = FileStore::new(disk, layout, slots, locks, written, health, versions);
+            Box::new(Worker::create(setup, store, io_layout, mmap, block_size)?)
         }
     })
+}
+
+/// Location of blocks in memory, and after them of the slots for versions.
+pub(crate) fn memory_layout(geometry: Geometry) -> MemoryLayout {
+    MemoryLayout {
+        block_size: geometry.block_size.into(),
+        slots_offset: geometry.capacity(),
+    }
 }
 
 /// The data path of one worker. Fields are in the order in which they must be dropped.
@@ -167,7 +194,14 @@ pub(crate) struct Worker<S, L> {
 }
 
 impl<S: Store + 'static, L: IoLayout> Worker<S, L> {
-    fn create(setup: Setup, store: S, layout: L, storage: Mmap) -> Result<Self, Failure> {
+    /// Creates a worker. With `versions`, the size of a block, these were announced.
+    fn create(
+        setup: Setup,
+        store: S,
+        layout: L,
+        storage: Mmap,
+        versions: Option<u32>,
+    ) -> Result<Self, Failure> {
         let count = setup.transaction_count;
         let slots = count as usize;
         let messages = Messages::new(slots)?;
@@ -193,6 +227,7 @@ impl<S: Store + 'static, L: IoLayout> Worker<S, L> {
             storage: setup.geometry.capacity(),
             requester: setup.requester.len(),
             flush: setup.flush,
+            versions,
         };
         Ok(Self {
             executor: Executor::new(store, layout, limits, slots, &setup),
@@ -663,6 +698,11 @@ impl<S: Store, L: IoLayout> Executor<S, L> {
                 storage_offset: examined.repr.storage_offset,
                 requester_offset: examined.repr.requester_offset,
                 size: examined.repr.size,
+                version: Version {
+                    epoch: examined.version.epoch,
+                    number: examined.version.number,
+                },
+                retired: examined.version.retired,
             };
             self.admit(&transfer, &io).map(|()| io)
         });
@@ -789,7 +829,9 @@ impl<S: Store, L: IoLayout> Executor<S, L> {
             (self.failed, bytes) = (self.failed + 1, 0);
         }
         match operation {
-            Some(Operation::Read) => self.traffic.read(bytes),
+            Some(Operation::Read | Operation::ReadBefore) => self.traffic.read(bytes),
+            // Never in the way of other sessions: a slot is of one write.
+            Some(Operation::WriteVersion { .. }) => self.traffic.write(bytes),
             Some(Operation::Write { .. }) => {
                 self.writes.end(transfer.index());
                 self.traffic.write(bytes);

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod app;
+mod applier;
 pub mod backing;
 pub mod content;
 mod data_path;
@@ -13,6 +14,7 @@ mod metadata;
 pub mod request;
 pub mod session;
 pub mod store;
+pub mod versions;
 
 pub use app::Flags;
 

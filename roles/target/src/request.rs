@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use doca::ErrorCode;
 use role_common::jobs::Attachment;
+use wire::io_message::Version as WireVersion;
 use wire::io_message::{self, IoMessage, IoMessageType, Repr};
 use wire::release::IoLayout;
 
@@ -29,6 +30,8 @@ pub struct Limits {
     pub requester: u64,
     /// `true` if flushes and durable writes were announced in the session; otherwise they are unknown requests.
     pub flush: bool,
+    /// Size of a block if versions were announced in the session, which has the messages of 3.2. Then, blocks are written only as versions.
+    pub versions: Option<u32>,
 }
 
 /// An examined request.
@@ -38,6 +41,8 @@ pub struct Examined {
     pub repr: Repr,
     /// The requested operation, or the error to answer with.
     pub operation: Result<Operation, ErrorCode>,
+    /// Version in the message; zeros if versions were not announced.
+    pub version: WireVersion,
 }
 
 /// Examines a request of `length` received bytes; the remaining bytes are zeros.
@@ -51,12 +56,17 @@ pub fn examine<L: IoLayout>(
 ) -> Examined {
     let message_type = IoMessage::new_unchecked_len(bytes).message_type();
     let repr = layout.answer_to(bytes);
-    let operation = match message_type {
-        Ok(IoMessageType::Read) => Ok(Operation::Read),
-        Ok(IoMessageType::Write) => Ok(Operation::Write { durable: false }),
-        Ok(IoMessageType::WriteFua) if limits.flush => Ok(Operation::Write { durable: true }),
-        Ok(IoMessageType::Flush) if limits.flush => Ok(Operation::Flush),
-        Ok(_) | Err(_) => Err(ErrorCode::INVALID_VALUE),
+    let mut version = NO_VERSION;
+    let operation = match (message_type, limits.versions) {
+        (Ok(IoMessageType::Read), _) => Ok(Operation::Read),
+        (Ok(message_type), Some(block_size)) => {
+            version = WireVersion::of(bytes);
+            versioned(message_type, version, &repr, block_size)
+        }
+        (Ok(IoMessageType::Write), _) => Ok(Operation::Write { durable: false }),
+        (Ok(IoMessageType::WriteFua), _) if limits.flush => Ok(Operation::Write { durable: true }),
+        (Ok(IoMessageType::Flush), _) if limits.flush => Ok(Operation::Flush),
+        (Ok(_) | Err(_), _) => Err(ErrorCode::INVALID_VALUE),
     };
     let possible = length == bytes.len()
         && (operation == Ok(Operation::Flush)
@@ -70,6 +80,37 @@ pub fn examine<L: IoLayout>(
         } else {
             Err(ErrorCode::INVALID_VALUE)
         },
+        version,
+    }
+}
+
+const NO_VERSION: WireVersion = WireVersion {
+    epoch: 0,
+    number: 0,
+    retired: 0,
+};
+
+/// The operation of a request other than a read, where versions were announced.
+#[inline]
+fn versioned(
+    message_type: IoMessageType,
+    version: WireVersion,
+    repr: &Repr,
+    block_size: u32,
+) -> Result<Operation, ErrorCode> {
+    let is_block = repr.size == block_size && repr.storage_offset.is_multiple_of(block_size.into());
+    let durable = message_type == IoMessageType::WriteVersionFua;
+    match message_type {
+        IoMessageType::WriteVersion | IoMessageType::WriteVersionFua
+            if is_block && version.number != 0 =>
+        {
+            Ok(Operation::WriteVersion { durable })
+        }
+        IoMessageType::ReadBefore if is_block => Ok(Operation::ReadBefore),
+        IoMessageType::Flush => Ok(Operation::Flush),
+        // A write of a place would be older than the block's versions.
+        IoMessageType::Write | IoMessageType::WriteFua => Err(ErrorCode::NOT_PERMITTED),
+        _ => Err(ErrorCode::INVALID_VALUE),
     }
 }
 
@@ -177,6 +218,7 @@ mod tests {
         storage: 1 << 20,
         requester: 4096,
         flush: false,
+        versions: None,
     };
 
     const READ: Repr = Repr {
@@ -335,6 +377,76 @@ mod tests {
             );
             if repr != READ {
                 assert_eq!(examine(Release3_2, &bytes, 64, LIMITS).operation, REFUSED);
+            }
+        }
+    }
+
+    #[test]
+    fn versioned_requests_are_of_one_block_and_only_where_they_were_announced() {
+        let announced = Limits {
+            versions: Some(4096),
+            ..LIMITS
+        };
+        let version = WireVersion {
+            epoch: 3,
+            number: 4,
+            retired: 2,
+        };
+        let none = WireVersion {
+            number: 0,
+            ..version
+        };
+        let request = |message_type| Repr {
+            message_type,
+            ..READ
+        };
+        let write = request(IoMessageType::WriteVersion);
+        let before = request(IoMessageType::ReadBefore);
+        let half = |repr| Repr { size: 2048, ..repr };
+        let shifted = |repr| Repr {
+            storage_offset: 2048,
+            ..repr
+        };
+        let flush = Repr {
+            size: 0,
+            ..request(IoMessageType::Flush)
+        };
+        const NOT_PERMITTED: Result<Operation, ErrorCode> = Err(ErrorCode::NOT_PERMITTED);
+        for (repr, version, expected) in [
+            (
+                write,
+                version,
+                Ok(Operation::WriteVersion { durable: false }),
+            ),
+            (
+                request(IoMessageType::WriteVersionFua),
+                version,
+                Ok(Operation::WriteVersion { durable: true }),
+            ),
+            (write, none, REFUSED),
+            (half(write), version, REFUSED),
+            (shifted(write), version, REFUSED),
+            (before, version, Ok(Operation::ReadBefore)),
+            (before, none, Ok(Operation::ReadBefore)),
+            (half(before), version, REFUSED),
+            (shifted(before), version, REFUSED),
+            (half(READ), none, Ok(Operation::Read)),
+            (flush, version, Ok(Operation::Flush)),
+            (request(IoMessageType::Write), version, NOT_PERMITTED),
+            (request(IoMessageType::WriteFua), version, NOT_PERMITTED),
+        ] {
+            let mut bytes = repr.to_bytes();
+            version.write(&mut bytes);
+            let examined = examine(Release3_2, &bytes, 64, announced);
+            assert_eq!(examined.operation, expected, "{repr:?}");
+            if repr.message_type != IoMessageType::Read {
+                assert_eq!(examined.version, version);
+            }
+            let unannounced = examine(Release3_2, &bytes, 64, LIMITS).operation;
+            match repr.message_type {
+                IoMessageType::Read => assert_eq!(unannounced, expected),
+                IoMessageType::Write => assert!(unannounced.is_ok()),
+                _ => assert_eq!(unannounced, REFUSED, "{repr:?}"),
             }
         }
     }

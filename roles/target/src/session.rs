@@ -15,12 +15,14 @@ pub use role_common::jobs::Outcome;
 use role_common::protocol::{Protocol, unexpected};
 use role_common::superblock::{QUESTION, Superblock};
 use wire::control::{
-    AnnouncedStorage, BatchedInitStorage, IdentifiedStorage, IdentityQuery, InitStorage, Message,
-    MessageType, Payload, RdmaConnectionDetails, RdmaConnectionRole, RecordState, StorageDetails,
+    AnnouncedStorage, BatchedInitStorage, FEATURE_VERSIONS, IdentifiedStorage, IdentityQuery,
+    InitStorage, Message, MessageType, Payload, RdmaConnectionDetails, RdmaConnectionRole,
+    RecordState, StorageDetails,
 };
 use wire::release::Release;
 
 pub use crate::content::Geometry;
+use crate::versions::Version;
 
 /// Returns `true` for requests that begin a session: the query in all its forms.
 #[must_use]
@@ -30,6 +32,17 @@ pub fn opens(request: &Payload) -> bool {
         Payload::IdentifyStorageRequest(query) => query.state == RecordState::None,
         _ => false,
     }
+}
+
+/// State of a storage's versions of blocks, as a session announces it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AnnouncedVersions {
+    /// Number of versions that the storage can keep in addition to one of each block.
+    pub slots: u32,
+    /// The newest version that was written.
+    pub last: Version,
+    /// Numbers of the blocks with a version that is not retired, in ascending order.
+    pub unretired: Vec<u64>,
 }
 
 /// Input of a session.
@@ -92,6 +105,8 @@ pub struct Session {
     features: u32,
     /// Extensions announced by both sides.
     announced: u32,
+    /// Announced to a service that uses them.
+    versions: AnnouncedVersions,
     /// Maximum number of workers.
     cpu_count: u32,
     /// Releases that may be selected.
@@ -124,6 +139,7 @@ impl Session {
             knows_superblock: false,
             features: 0,
             announced: 0,
+            versions: AnnouncedVersions::default(),
             cpu_count,
             protocol: Protocol::default(),
             release: Release::default(),
@@ -171,6 +187,18 @@ impl Session {
     pub fn with_features(mut self, features: u32) -> Self {
         self.features = features;
         self
+    }
+
+    /// Sets what is announced about versions of blocks.
+    #[must_use]
+    pub fn with_versions(mut self, versions: AnnouncedVersions) -> Self {
+        self.set_versions(versions);
+        self
+    }
+
+    /// As [`with_versions`](Self::with_versions), when a superblock has changed it.
+    pub fn set_versions(&mut self, versions: AnnouncedVersions) {
+        self.versions = versions;
     }
 
     /// Extensions of the data path announced by both sides.
@@ -384,14 +412,25 @@ impl Session {
             total_size,
             block_size,
         } = self.details();
+        let nothing = AnnouncedVersions::default();
+        let AnnouncedVersions {
+            slots,
+            last,
+            unretired,
+        } = if self.announced & FEATURE_VERSIONS == 0 {
+            &nothing
+        } else {
+            &self.versions
+        };
+        let unretired: Vec<u8> = unretired.iter().flat_map(|it| it.to_be_bytes()).collect();
         Payload::AnnouncedStorageResponse(AnnouncedStorage {
             total_size,
             block_size,
             features: self.announced,
-            version_slots: 0,
-            last_epoch: 0,
-            last_number: 0,
-            unretired: Bytes::new(),
+            version_slots: *slots,
+            last_epoch: last.epoch,
+            last_number: last.number,
+            unretired: unretired.into(),
         })
     }
 

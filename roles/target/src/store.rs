@@ -5,7 +5,9 @@
 //! operation. RDMA accesses the blocks of a [`MemoryStore`] directly, and a staging buffer of the transaction with a
 //! [`FileStore`].
 
+mod apply;
 mod file;
+mod memory;
 #[cfg(test)]
 mod power_failure;
 
@@ -18,21 +20,50 @@ use disk_queue::Queue;
 use doca::{ErrorCode, MemoryRegion};
 
 use crate::backing::BackingFile;
+use crate::versions::Version;
 
+pub use apply::{Apply, FileApplier, FileLayout, MemoryApplier, MemoryLayout, Progress};
 pub use disk_queue::{Completed, Operation as DiskOperation, Range};
-pub use file::{FileStore, Layout, SectorLocks};
+pub use file::{FileStore, FileVersions, Layout, SectorLocks};
+pub use memory::VersionedMemoryStore;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// Transfers blocks to the requester.
     Read,
+    /// Transfers one block to the requester: its newest version that is lower than that of the I/O.
+    ReadBefore,
     /// Transfers blocks from the requester.
     Write {
         /// Complete only when the blocks are durable.
         durable: bool,
     },
+    /// Transfers one block from the requester, as a version of its own.
+    WriteVersion {
+        /// Complete only when the block is durable.
+        durable: bool,
+    },
     /// Complete only when all previously completed writes are durable.
     Flush,
+}
+
+impl Operation {
+    /// `true` for transfers to the requester.
+    #[inline]
+    #[must_use]
+    pub fn is_read(self) -> bool {
+        matches!(self, Self::Read | Self::ReadBefore)
+    }
+
+    /// `true` if what is written must be durable at completion.
+    #[inline]
+    #[must_use]
+    pub fn is_durable(self) -> bool {
+        matches!(
+            self,
+            Self::Write { durable: true } | Self::WriteVersion { durable: true }
+        )
+    }
 }
 
 /// An I/O whose ranges are inside the storage and the requester's memory.
@@ -45,6 +76,11 @@ pub struct Io {
     pub requester_offset: u64,
     /// Number of bytes.
     pub size: u32,
+    /// Version of the block: for [`Operation::WriteVersion`] and [`Operation::ReadBefore`]. A flush has an epoch.
+    pub version: Version,
+    /// Versions of this epoch with lower numbers are retired, and those of earlier epochs; 0 says nothing. For [`Operation::WriteVersion`] and
+    /// [`Operation::Flush`], where versions were announced.
+    pub retired: u64,
 }
 
 /// A range to be transferred by RDMA, in the direction of the I/O.
@@ -106,7 +142,7 @@ pub trait Store {
     }
 }
 
-/// Blocks in memory registered with the device: every I/O is one transfer.
+/// Blocks in memory registered with the device, in a session without versions: every I/O is one transfer.
 #[derive(Debug, Default)]
 pub struct MemoryStore;
 
@@ -118,6 +154,9 @@ impl Store for MemoryStore {
         let to_requester = match io.operation {
             Operation::Read => true,
             Operation::Write { .. } => false,
+            Operation::ReadBefore | Operation::WriteVersion { .. } => {
+                return Step::Complete(ErrorCode::NOT_PERMITTED);
+            }
             // Memory has no durability to wait for.
             Operation::Flush => return Step::Complete(ErrorCode::SUCCESS),
         };
@@ -290,7 +329,7 @@ mod tests {
             path_checked: Instant::now(),
         };
         let (written, health) = (Arc::clone(file.written()), Arc::clone(file.health()));
-        let mut store = FileStore::new(disk, layout, 1, Arc::default(), written, health);
+        let mut store = FileStore::new(disk, layout, 1, Arc::default(), written, health, None);
         let mut run = |operation, bytes: &mut [u8]| {
             let mut step = store.begin(
                 0,
@@ -299,6 +338,8 @@ mod tests {
                     storage_offset: 3 * 520,
                     requester_offset: 0,
                     size: bytes.len() as u32,
+                    version: Version::NONE,
+                    retired: 0,
                 },
             );
             loop {

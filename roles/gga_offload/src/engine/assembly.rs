@@ -29,6 +29,8 @@ pub struct Assembly {
     pub stale: Option<Target>,
     /// `true` if the stale target is missing.
     pub is_degraded: bool,
+    /// `true` if the set was created now.
+    pub is_new: bool,
     /// Stripes whose chunks may belong to different writes, after an unclean shutdown.
     pub unsettled: Vec<u64>,
 }
@@ -41,6 +43,7 @@ impl Assembly {
             membership: None,
             stale: None,
             is_degraded: false,
+            is_new: false,
             unsettled: Vec::new(),
         }
     }
@@ -248,6 +251,7 @@ pub fn assemble(
         membership: Some(Membership::put_to_use(origin, instructions.ids)),
         stale,
         is_degraded: stale.is_some_and(|target| missing.contains(target)),
+        is_new: false,
         unsettled,
     })
 }
@@ -269,6 +273,7 @@ fn assemble_new(missing: Targets, instructions: Instructions) -> Result<Assembly
         membership: Some(Membership::put_to_use(origin, instructions.ids)),
         stale: instructions.rebuild,
         is_degraded: false,
+        is_new: true,
         unsettled: Vec::new(),
     })
 }

@@ -284,6 +284,12 @@ impl Set {
         version_slots: u32,
         wake: impl Fn() + Send + Sync + 'static,
     ) -> Self {
+        let mut plan = plan;
+        if assembly.is_new && plan.next.is_some() {
+            // Blank targets may have any contents: those that are neither zeros nor chunks of the set are found.
+            plan.next = Some(Duration::ZERO);
+            plan.cursor = 0;
+        }
         let membership = assembly.membership;
         let epoch = membership.as_ref().map(Membership::epoch);
         let set = Self {
@@ -370,9 +376,10 @@ impl Set {
     fn schedule(&self, inner: &Inner) {
         let is_unsettled = !self.unsettled.is_empty() || inner.resync.is_some();
         let (now, at) = match inner.redundancy.state() {
-            _ if inner.is_quiesced => (false, None),
             State::Failed { .. } => (false, None),
+            // Writes in flight wait for it.
             _ if is_unsettled => (true, None),
+            _ if inner.is_quiesced => (false, None),
             State::Rebuilding(_) => (inner.rebuild.is_some(), None),
             State::Healthy => {
                 let scrub = inner.scrub.as_ref();
@@ -760,7 +767,7 @@ impl Set {
         let mut inner = self.inner();
         // Until all workers have applied the view, one of them might still write a stripe without the target that is rebuilt. And until the
         // superblocks record that the set is in use, nothing may be stored.
-        if inner.is_quiesced || !self.is_committed() || !self.all_have_acted(&inner) {
+        if !self.is_committed() || !self.all_have_acted(&inner) {
             return None;
         }
         let generation = inner.redundancy.view().generation;
@@ -781,6 +788,8 @@ impl Set {
         } else if !self.unsettled.is_empty() || inner.resync.is_some() {
             let stripe = self.next_of_pass(&mut inner, None, now);
             stripe.map(|stripe| work(Purpose::Resync, stripe))
+        } else if inner.is_quiesced {
+            None
         } else {
             match state {
                 State::Rebuilding(target) => {
@@ -799,7 +808,7 @@ impl Set {
         next
     }
 
-    /// Stops background work on stripes before the session ends: from now on, targets store only an initiator's writes.
+    /// Stops rebuild and scrub before the session ends: from now on, targets store only what an initiator's writes need.
     pub fn quiesce(&self) {
         let mut inner = self.inner();
         inner.is_quiesced = true;

@@ -10,7 +10,7 @@
 use super::chunk::{Judgement, Stamp};
 use super::request::{Operation, Request};
 use super::set::{Outcome, Purpose};
-use super::{Action, Judged, SettleStage, Slot, Stage, Status, StripeEngine};
+use super::{Action, Judged, ReadStage, SettleStage, Slot, Stage, Status, StripeEngine};
 use crate::{Target, Targets};
 
 /// How a stripe is being settled.
@@ -25,6 +25,8 @@ pub(super) struct Settling {
     judged: Judged,
     /// The newest stamp of any chunk.
     newest: Option<Stamp>,
+    /// Members whose payloads of the last complete write are in private memory.
+    payloads: Targets,
     /// Stamp of the chunks to store.
     stamp: Option<Stamp>,
     /// `true` if the chunks are stored again with a new stamp.
@@ -177,6 +179,7 @@ impl StripeEngine {
 
     /// Makes the chunks again of those targets that do not have the last complete write.
     fn complete_chunks(&mut self, slot: u32, stamp: Stamp, holders: Targets) {
+        self.slot(slot).settling.payloads = holders;
         // A target that is being rebuilt is not among the sources of a stripe that it has missed.
         let is_missed = self.is_missed(slot);
         let others = if is_missed {
@@ -227,6 +230,7 @@ impl StripeEngine {
 
     /// Stores the content of the last complete write again, with a new stamp, on all targets.
     fn store_again(&mut self, slot: u32, stamp: Stamp, holders: Targets) {
+        self.slot(slot).settling.payloads = holders;
         let Some(stores) = self.view.sinks() else {
             return self.too_few_targets(slot);
         };
@@ -259,6 +263,7 @@ impl StripeEngine {
         other: Target,
     ) {
         self.prepare_store(slot, stamp, stores, is_again);
+        self.slot(slot).settling.payloads.insert(other);
         let stage = Stage::Settle(SettleStage::Payload(other));
         match other {
             Target::DataP => self.create_parity(slot, stage),
@@ -323,9 +328,9 @@ impl StripeEngine {
             // Before any other target changes it.
             self.setup.set.missed.insert(it.stripe());
         }
-        // Zeros have no stamp; the version under which a target stores them has one.
+        // A chunk that is made again keeps its stamp, and is a version of this epoch on its target.
         let version = match self.setup.set.versions() {
-            Some(versions) if stamp == Stamp::UNWRITTEN => versions.first(),
+            Some(versions) if !is_again => versions.of_repairs(),
             _ => stamp,
         };
         self.write_chunks(
@@ -389,9 +394,18 @@ impl StripeEngine {
         it.settling.is_wanted = false;
         match (it.work, it.request.operation) {
             (Some(_), _) => self.end_work(slot, outcome),
-            (None, Operation::Read) => self.begin_read(slot),
+            (None, Operation::Read) => self.deliver_settled(slot),
             (None, Operation::Write) => self.begin_write(slot),
             (None, Operation::Flush) => self.impossible("a flush has no stripe"),
+        }
+    }
+
+    /// Delivers a settled block from the payloads that are in private memory.
+    fn deliver_settled(&mut self, slot: u32) {
+        let payloads = self.slots[slot as usize].settling.payloads;
+        match Targets::DATA.minus(payloads).iter().next() {
+            None => self.deliver(slot),
+            Some(missing) => self.recover(slot, missing, Stage::Read(ReadStage::Recovery(missing))),
         }
     }
 

@@ -9,6 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::chunk::Stamp;
 
+/// Number of the version of all chunks that are made again; writes have higher ones.
+const REPAIR: u64 = 1;
+
 /// No write in flight.
 const NONE: u64 = u64::MAX;
 
@@ -23,7 +26,7 @@ pub struct Versions {
     oldest: Box<[AtomicU64]>,
     /// Writes with lower numbers are retired, and so are all of earlier epochs; 0 for none yet.
     retired: AtomicU64,
-    /// Maximum number of writes that are not retired; settling may take half as many in addition.
+    /// Maximum number of writes that are not retired; settling may take twice as many in addition.
     limit: u64,
     /// `true` while a flush is in progress for the only purpose of retiring writes.
     is_retiring: AtomicBool,
@@ -53,11 +56,11 @@ impl Versions {
     pub fn new(epoch: u64, workers: u32, slots: u32) -> Self {
         Self {
             epoch,
-            next: AtomicU64::new(1),
+            next: AtomicU64::new(REPAIR + 1),
             oldest: (0..workers).map(|_| AtomicU64::new(NONE)).collect(),
             retired: AtomicU64::new(0),
             // The rest is for settling, and for versions of earlier epochs and of chunks that are made again.
-            limit: u64::from(slots / 2).max(1),
+            limit: u64::from(slots / 4).max(1),
             is_retiring: AtomicBool::new(false),
         }
     }
@@ -66,7 +69,7 @@ impl Versions {
     #[inline]
     pub(super) fn begin(&self, in_flight: &mut InFlight, is_settling: bool) -> Option<Stamp> {
         let limit = if is_settling {
-            self.limit + self.limit / 2
+            self.limit * 3
         } else {
             self.limit
         };
@@ -137,23 +140,24 @@ impl Versions {
         self.epoch
     }
 
-    /// The lowest stamp of the session.
-    pub(super) fn first(&self) -> Stamp {
+    /// Version under which targets store chunks that are made again. What they replace is not needed, so they are retired with the first writes.
+    pub(super) fn of_repairs(&self) -> Stamp {
         Stamp {
             epoch: self.epoch,
-            number: 1,
+            number: REPAIR,
         }
     }
 
     fn unretired(&self) -> u64 {
         let next = self.next.load(Ordering::Relaxed);
-        next - self.retired.load(Ordering::Relaxed).max(1)
+        next - self.retired.load(Ordering::Relaxed).max(REPAIR + 1)
     }
 
     /// Returns `true` if writes should be retired soon, or never were, and nothing does so yet.
     #[inline]
     pub(super) fn should_retire(&self) -> bool {
-        let is_due = self.unretired() > self.limit / 2;
+        // Versions of earlier epochs are retired at once.
+        let is_due = self.retired.load(Ordering::Relaxed) == 0 || self.unretired() > self.limit / 2;
         is_due && !self.is_retiring.load(Ordering::Relaxed)
     }
 
@@ -181,26 +185,26 @@ mod tests {
     fn writes_in_flight_are_not_retirable() {
         let versions = Versions::new(7, 2, 100);
         let (mut a, mut b) = (InFlight::new(0, 8), InFlight::new(1, 8));
-        assert_eq!(versions.retirable(), 1);
+        assert_eq!(versions.retirable(), 2);
         let first = versions.begin(&mut a, false);
         let second = versions.begin(&mut b, false);
         let third = versions.begin(&mut a, false);
-        assert_eq!([first, second, third].map(number), [1, 2, 3]);
-        assert_eq!(versions.retirable(), 1);
-        versions.end(&mut a, first.expect("a stamp"));
+        assert_eq!([first, second, third].map(number), [2, 3, 4]);
         assert_eq!(versions.retirable(), 2);
+        versions.end(&mut a, first.expect("a stamp"));
+        assert_eq!(versions.retirable(), 3);
         versions.end(&mut a, third.expect("a stamp"));
-        assert_eq!(versions.retirable(), 2, "the second is in flight");
+        assert_eq!(versions.retirable(), 3, "the second is in flight");
         versions.end(&mut b, second.expect("a stamp"));
-        assert_eq!(versions.retirable(), 4);
-        versions.retire(4);
-        versions.retire(2);
-        assert_eq!(versions.retired(), 4);
+        assert_eq!(versions.retirable(), 5);
+        versions.retire(5);
+        versions.retire(3);
+        assert_eq!(versions.retired(), 5);
     }
 
     #[test]
     fn writes_wait_while_too_many_are_not_retired() {
-        let versions = Versions::new(7, 1, 8);
+        let versions = Versions::new(7, 1, 16);
         let mut in_flight = InFlight::new(0, 8);
         for _ in 0..4 {
             let stamp = versions
@@ -219,7 +223,7 @@ mod tests {
         versions.retire(versions.retirable());
         versions.end_retiring();
         assert!(!versions.should_retire());
-        assert_eq!(number(versions.begin(&mut in_flight, false)), 6);
+        assert_eq!(number(versions.begin(&mut in_flight, false)), 7);
     }
 
     /// A number that was reported as retirable is never that of a write that begins later or is in flight.
@@ -239,6 +243,6 @@ mod tests {
                 });
             }
         });
-        assert_eq!(versions.retirable(), 100_001);
+        assert_eq!(versions.retirable(), 100_002);
     }
 }

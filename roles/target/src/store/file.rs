@@ -4,6 +4,9 @@
 //! then transferred; a write is transferred and then written. A write that is not sector-aligned is a
 //! read-modify-write of whole file-system blocks under their locks, and so is the first write of a part of such a block
 //! ([`WrittenBlocks`]). The store is a state machine without threads and clocks; a [`Disk`] does the I/O.
+//!
+//! With [`FileVersions`], a block is written to a slot for versions: the block first, then its record, all in writes of whole file-system blocks. Reads
+//! get each block from the slot with its newest version, or from its place.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,11 +15,13 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use doca::ErrorCode;
+use doca::{ErrorCode, MemoryRegion};
 use rustix::io::Errno;
+use wire::backing::VersionSlot;
 
 use super::{Completed, Disk, Extent, Io, Operation, Range, Step, Store};
 use crate::backing::{Health, WrittenBlocks};
+use crate::versions::{Full, Reading, SlotArea, SlotChecksum, Version, WorkerVersions};
 
 /// Maximum size of a worker's staging buffers in bytes, unless two sectors for each need more. They are pinned when a
 /// session begins, which takes time.
@@ -76,7 +81,26 @@ pub struct FileStore<D: Disk> {
     written: Arc<WrittenBlocks>,
     health: Arc<Health>,
     media_errors: u64,
+    versions: Option<FileVersions>,
+    /// I/Os that have completed without an operation of the disk.
+    done: VecDeque<(usize, ErrorCode)>,
+    /// Bytes of a staging buffer while their checksum is computed.
+    scratch: Box<[u8]>,
 }
+
+/// Versions of blocks in a file, as a worker uses them.
+#[derive(Debug)]
+pub struct FileVersions {
+    pub versions: WorkerVersions,
+    pub slots: SlotArea,
+    /// Size of a block in bytes.
+    pub block_size: u32,
+    /// The memory with the staging buffers.
+    pub memory: Arc<MemoryRegion>,
+}
+
+/// Bytes of a staging buffer whose checksum is computed at once.
+const SCRATCH: usize = 4096;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
@@ -90,6 +114,8 @@ enum Stage {
     Transferring,
     /// Waiting for the locks of fully written sectors.
     WaitingToWrite,
+    /// Waiting for a slot for a version.
+    WaitingForSlot,
     Writing,
     Syncing,
 }
@@ -107,6 +133,22 @@ struct Slot {
     /// Number of bytes of the span that the disk has read or written.
     moved: usize,
     held: Option<Held>,
+    /// Where a part of the blocks is read from.
+    located: Option<Located>,
+    /// Slot for the version that is written.
+    version_slot: Option<u32>,
+    /// Of the completed pieces of the version.
+    checksum: SlotChecksum,
+}
+
+/// Location of consecutive bytes of the storage in the file, while they are read.
+#[derive(Debug, Clone, Copy)]
+struct Located {
+    /// The first byte after them in the storage.
+    end: u64,
+    /// Offset in the file minus offset in the storage, modulo 2^64.
+    shift: u64,
+    reading: Reading,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -126,6 +168,8 @@ impl Slot {
             storage_offset: 0,
             requester_offset: 0,
             size: 0,
+            version: Version::NONE,
+            retired: 0,
         },
         stage: Stage::Idle,
         done: 0,
@@ -138,6 +182,9 @@ impl Slot {
         },
         moved: 0,
         held: None,
+        located: None,
+        version_slot: None,
+        checksum: SlotChecksum::NONE,
     };
 
     /// Advances to the next piece, if there is one.
@@ -146,7 +193,7 @@ impl Slot {
             return false;
         }
         self.take_piece(layout, layout.sector);
-        if self.io.operation != Operation::Read {
+        if !self.io.operation.is_read() {
             let Span { offset, len, .. } = self.span;
             if !self.span.is_whole || !written.permit(offset, len as u64) {
                 self.take_piece(layout, layout.fs_block);
@@ -155,10 +202,21 @@ impl Slot {
         true
     }
 
+    /// Offset in the storage of the first byte that is in no completed piece.
+    #[inline]
+    fn position(&self) -> u64 {
+        self.io.storage_offset + self.done
+    }
+
     /// Takes as much as the buffer holds for the current piece, and whole units of the file for its span.
     fn take_piece(&mut self, layout: Layout, unit: u64) {
-        let left = u64::from(self.io.size) - self.done;
-        let begin = layout.content_offset + self.io.storage_offset + self.done;
+        let mut left = u64::from(self.io.size) - self.done;
+        let position = self.position();
+        let mut begin = layout.content_offset + position;
+        if let Some(located) = self.located {
+            left = left.min(located.end - position);
+            begin = position.wrapping_add(located.shift);
+        }
         let offset = begin - begin % unit;
         let end = (begin + left).min(offset + layout.buffer as u64);
         let span_end = end.next_multiple_of(unit);
@@ -170,6 +228,37 @@ impl Slot {
             is_whole: begin == offset && end == span_end,
         };
         self.moved = 0;
+    }
+
+    /// Takes the next piece of a version, and the whole units of its slot for it: the last piece includes the record.
+    fn take_version_piece(&mut self, layout: Layout) {
+        let left = u64::from(self.io.size) - self.done;
+        let buffer = layout.buffer as u64;
+        let with_record = left + VersionSlot::SIZE as u64;
+        let (piece, len) = if with_record <= buffer {
+            (left, with_record.next_multiple_of(ALIGNMENT as u64))
+        } else if left > buffer {
+            (buffer, buffer)
+        } else {
+            // The record does not fit: leave some of the block for the last piece.
+            let len = buffer - ALIGNMENT as u64;
+            (len, len)
+        };
+        self.piece = piece;
+        self.span = Span {
+            // From the slot's begin on, until there is a slot.
+            offset: self.done,
+            len: len as usize,
+            skew: 0,
+            is_whole: true,
+        };
+        self.moved = 0;
+    }
+
+    /// `true` if the current piece is the last of its I/O.
+    #[inline]
+    fn is_last_piece(&self) -> bool {
+        self.done + self.piece == u64::from(self.io.size)
     }
 
     /// Returns `true` if the piece could be written without a read-modify-write.
@@ -190,7 +279,9 @@ impl<D: Disk> FileStore<D> {
         locks: Arc<SectorLocks>,
         written: Arc<WrittenBlocks>,
         health: Arc<Health>,
+        versions: Option<FileVersions>,
     ) -> Self {
+        let scratch = if versions.is_some() { SCRATCH } else { 0 };
         Self {
             disk,
             layout,
@@ -200,6 +291,9 @@ impl<D: Disk> FileStore<D> {
             written,
             health,
             media_errors: 0,
+            versions,
+            done: VecDeque::with_capacity(slots),
+            scratch: vec![0; scratch].into(),
         }
     }
 
@@ -226,7 +320,7 @@ impl<D: Disk> FileStore<D> {
             Stage::Syncing => super::DiskOperation::Sync,
             Stage::Writing => super::DiskOperation::Write {
                 range,
-                durable: it.io.operation == Operation::Write { durable: true },
+                durable: it.io.operation.is_durable(),
             },
             _ => super::DiskOperation::Read(range),
         };
@@ -236,11 +330,18 @@ impl<D: Disk> FileStore<D> {
     /// Starts the next piece, or completes the I/O.
     #[inline]
     fn go_on(&mut self, slot: usize) -> Step {
+        if self.versions.is_some() && self.slots[slot].io.operation.is_read() {
+            self.locate(slot);
+        }
         let it = &mut self.slots[slot];
+        if let Operation::WriteVersion { .. } = it.io.operation {
+            it.take_version_piece(self.layout);
+            return self.transfer(slot);
+        }
         if !it.next_piece(self.layout, &self.written) {
             return self.complete(slot, ErrorCode::SUCCESS);
         }
-        if it.io.operation == Operation::Read {
+        if it.io.operation.is_read() {
             self.push(slot, Stage::Reading);
             Step::Pending
         } else if it.span.is_whole {
@@ -256,11 +357,107 @@ impl<D: Disk> FileStore<D> {
         let it = &mut self.slots[slot];
         it.stage = Stage::Transferring;
         Step::Transfer(Extent {
-            to_requester: it.io.operation == Operation::Read,
+            to_requester: it.io.operation.is_read(),
             local_offset: (buffer + it.span.skew) as u64,
             requester_offset: it.io.requester_offset + it.done,
             len: it.piece as usize,
         })
+    }
+
+    /// Determines where the next bytes are read from: a slot, or places.
+    #[inline]
+    fn locate(&mut self, slot: usize) {
+        let it = &mut self.slots[slot];
+        let position = it.position();
+        if it.located.is_some_and(|located| position < located.end) {
+            return;
+        }
+        let Some(versions) = &self.versions else {
+            return;
+        };
+        if let Some(located) = it.located.take() {
+            versions.versions.read(located.reading);
+        }
+        let io_end = it.io.storage_offset + u64::from(it.io.size);
+        if position == io_end {
+            return;
+        }
+        let block_size = u64::from(versions.block_size);
+        let block = position / block_size;
+        let (version_slot, blocks, reading) = if it.io.operation == Operation::ReadBefore {
+            let (version_slot, reading) = versions.versions.find(block, Some(it.io.version));
+            (version_slot, 1, reading)
+        } else {
+            let end = io_end.div_ceil(block_size);
+            versions.versions.find_range(block, end)
+        };
+        let shift = match version_slot {
+            Some(slot) => versions
+                .slots
+                .offset_of(slot)
+                .wrapping_sub(block * block_size),
+            None => self.layout.content_offset,
+        };
+        it.located = Some(Located {
+            end: (block + blocks) * block_size,
+            shift,
+            reading,
+        });
+    }
+
+    /// Writes a transferred piece of a version to its slot, the last one with its record.
+    fn write_version(&mut self, slot: usize) -> Step {
+        let buffer = self.buffer(slot);
+        let Some(versions) = &self.versions else {
+            return self.complete(slot, ErrorCode::NOT_PERMITTED);
+        };
+        let it = &mut self.slots[slot];
+        let version_slot = match it.version_slot {
+            Some(version_slot) => version_slot,
+            None => match versions
+                .versions
+                .allocate(it.io.version.epoch, it.io.retired)
+            {
+                Ok(version_slot) => *it.version_slot.insert(version_slot),
+                Err(Full::Wait) => {
+                    self.wait(slot, Stage::WaitingForSlot);
+                    return Step::Pending;
+                }
+                Err(Full::Stuck) => return self.complete(slot, ErrorCode::NO_MEMORY),
+            },
+        };
+        it.span.offset = versions.slots.offset_of(version_slot) + it.done;
+        let (begin, end) = (buffer, buffer + it.piece as usize);
+        let mut at = begin;
+        while at < end {
+            let bytes = &mut self.scratch[..SCRATCH.min(end - at)];
+            if versions.memory.read(at, bytes).is_err() {
+                return self.complete(slot, ErrorCode::UNEXPECTED);
+            }
+            it.checksum.update(bytes);
+            at += bytes.len();
+        }
+        if it.is_last_piece() {
+            let block = it.io.storage_offset / u64::from(versions.block_size);
+            let sealed = match versions.versions.seal(version_slot, block, it.io.version) {
+                Ok(sealed) => sealed,
+                Err(code) => return self.complete(slot, code),
+            };
+            let record = it
+                .checksum
+                .record(sealed.sequence, block, it.io.version, sealed.retired);
+            let padding = end + record.len();
+            let written = versions.memory.write(end, &record).and_then(|()| {
+                let len = buffer + it.span.len - padding;
+                versions.memory.fill(padding, len, 0)
+            });
+            if written.is_err() {
+                return self.complete(slot, ErrorCode::UNEXPECTED);
+            }
+        }
+        it.moved = 0;
+        self.push(slot, Stage::Writing);
+        Step::Pending
     }
 
     /// Starts a read-modify-write: locks and reads the sectors that the piece covers in part.
@@ -318,16 +515,47 @@ impl<D: Disk> FileStore<D> {
             };
             match self.slots[slot].stage {
                 Stage::WaitingToMerge => drop(self.merge(slot)),
+                Stage::WaitingForSlot if self.health.has_failed() => {
+                    self.media_errors += 1;
+                    self.complete_later(slot, ErrorCode::IO_FAILED);
+                }
+                Stage::WaitingForSlot => {
+                    if let Step::Complete(code) = self.write_version(slot) {
+                        self.complete_later(slot, code);
+                    }
+                }
                 _ => drop(self.write(slot)),
             }
         }
     }
 
+    /// Completes an I/O that waited.
+    #[cold]
+    fn complete_later(&mut self, slot: usize, code: ErrorCode) {
+        self.give_up(slot);
+        self.done.push_back((slot, code));
+    }
+
     #[inline]
     fn complete(&mut self, slot: usize, result: ErrorCode) -> Step {
-        self.unlock(slot);
-        self.slots[slot].stage = Stage::Idle;
+        self.give_up(slot);
         Step::Complete(result)
+    }
+
+    /// Releases what an I/O holds. A version whose slot was not completed is not written.
+    #[inline]
+    fn give_up(&mut self, slot: usize) {
+        self.unlock(slot);
+        let it = &mut self.slots[slot];
+        it.stage = Stage::Idle;
+        if let Some(versions) = &self.versions {
+            if let Some(located) = it.located.take() {
+                versions.versions.read(located.reading);
+            }
+            if let Some(version_slot) = it.version_slot.take() {
+                versions.versions.release(version_slot);
+            }
+        }
     }
 
     /// Completes an I/O that failed because of the medium.
@@ -383,6 +611,7 @@ impl<D: Disk> FileStore<D> {
             return self.shortened(slot, count);
         }
         match stage {
+            Stage::Writing if it.version_slot.is_some() => self.version_written(slot),
             Stage::Writing => {
                 let Span { offset, len, .. } = it.span;
                 self.written.record(offset, len as u64);
@@ -393,6 +622,20 @@ impl<D: Disk> FileStore<D> {
             }
             _ => self.transfer(slot),
         }
+    }
+
+    /// A piece of a version was written.
+    #[inline]
+    fn version_written(&mut self, slot: usize) -> Step {
+        let it = &mut self.slots[slot];
+        if !it.is_last_piece() {
+            it.done += it.piece;
+            return self.go_on(slot);
+        }
+        if let (Some(versions), Some(version_slot)) = (&self.versions, it.version_slot.take()) {
+            versions.versions.complete(version_slot, true);
+        }
+        self.complete(slot, ErrorCode::SUCCESS)
     }
 
     /// Writes the piece alone, because its surroundings cannot be read: overwriting a bad sector is its repair.
@@ -453,9 +696,22 @@ impl<D: Disk> Store for FileStore<D> {
         let it = &mut self.slots[slot];
         (it.io, it.done, it.moved) = (io, 0, 0);
         it.span = Span::default();
-        if io.operation == Operation::Flush {
-            self.push(slot, Stage::Syncing);
-            return Step::Pending;
+        match (io.operation, &self.versions) {
+            (Operation::Flush, versions) => {
+                if let Some(versions) = versions
+                    && io.retired != 0
+                {
+                    versions.versions.retire(io.version.epoch, io.retired);
+                }
+                self.push(slot, Stage::Syncing);
+                return Step::Pending;
+            }
+            (Operation::Write { .. }, Some(_))
+            | (Operation::WriteVersion { .. } | Operation::ReadBefore, None) => {
+                return self.complete(slot, ErrorCode::NOT_PERMITTED);
+            }
+            (Operation::WriteVersion { .. }, Some(_)) => it.checksum = SlotChecksum::NONE,
+            _ => {}
         }
         self.go_on(slot)
     }
@@ -463,22 +719,26 @@ impl<D: Disk> Store for FileStore<D> {
     #[inline]
     fn transferred(&mut self, slot: usize) -> Step {
         let it = &mut self.slots[slot];
-        if it.io.operation == Operation::Read {
-            it.done += it.piece;
-            self.go_on(slot)
-        } else {
-            self.write(slot)
+        match it.io.operation {
+            Operation::Read | Operation::ReadBefore => {
+                it.done += it.piece;
+                self.go_on(slot)
+            }
+            Operation::WriteVersion { .. } => self.write_version(slot),
+            _ => self.write(slot),
         }
     }
 
     fn abandon(&mut self, slot: usize) {
-        self.unlock(slot);
-        self.slots[slot].stage = Stage::Idle;
+        self.give_up(slot);
     }
 
     #[inline]
     fn poll(&mut self) -> bool {
         if !self.waiting.is_empty() {
+            if let Some(versions) = &self.versions {
+                versions.versions.clear_freed();
+            }
             self.retry_waiting();
         }
         if self.disk.has_pending() {
@@ -493,11 +753,14 @@ impl<D: Disk> Store for FileStore<D> {
             // Data read before the file was truncated is correct, but the time of truncation is unknown.
             self.verify();
         }
-        any
+        any || !self.done.is_empty()
     }
 
     #[inline]
     fn next(&mut self) -> Option<(usize, Step)> {
+        if let Some((slot, code)) = self.done.pop_front() {
+            return Some((slot, Step::Complete(code)));
+        }
         loop {
             let completed = self.disk.next()?;
             let slot = completed.token as usize;
@@ -510,10 +773,17 @@ impl<D: Disk> Store for FileStore<D> {
 
     #[inline]
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
-        if self.disk.in_flight() == 0 || self.disk.has_pending() {
+        if self.disk.has_pending() {
             return None;
         }
-        self.disk.readiness()
+        if self.disk.in_flight() != 0 {
+            return self.disk.readiness();
+        }
+        // Writes without a lock wait for operations in flight, others for slots.
+        match &self.versions {
+            Some(versions) if !self.waiting.is_empty() => Some(versions.versions.freed()),
+            _ => None,
+        }
     }
 
     fn media_errors(&self) -> u64 {
@@ -794,7 +1064,7 @@ mod tests {
             };
             let health = Arc::clone(file.health());
             Self {
-                store: FileStore::new(disk, layout, 1, Arc::default(), written, health),
+                store: FileStore::new(disk, layout, 1, Arc::default(), written, health, None),
                 memory,
                 file,
                 _directory: directory,
@@ -814,6 +1084,8 @@ mod tests {
                 operation,
                 storage_offset: storage_offset as u64,
                 requester_offset: 0,
+                version: Version::NONE,
+                retired: 0,
                 size: bytes.len() as u32,
             };
             let mut step = self.store.begin(0, io);

@@ -5,6 +5,8 @@
 //! them: each sector of 512 bytes holds the data made durable by the last sync, or the data of any later write,
 //! independently of other sectors. A sector of a superblock that is being written may hold garbage.
 
+mod versions;
+
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -23,10 +25,11 @@ use super::{
     Completed, Disk, DiskOperation, FileStore, Io, Layout, Operation, SectorLocks, Step, Store as _,
 };
 use crate::backing::{
-    BackingFile, BackingIo, Health, Identity, Options, WrittenBlocks, check, emit,
+    BackingFile, BackingIo, FileHeader, Health, Identity, Options, WrittenBlocks, check, emit,
 };
 use crate::content::{Content, Geometry};
 use crate::metadata::{Medium, Places, StoredSuperblock};
+use crate::versions::{SlotArea, Version};
 
 /// Unit of atomic writes.
 const SECTOR: usize = 512;
@@ -49,6 +52,8 @@ enum Omission {
     RecordSync,
     /// Superblocks are always written to the same slot.
     OnePlace,
+    /// Applied versions are not synced at their places.
+    ApplySync,
 }
 
 /// A write submitted to the disk.
@@ -152,6 +157,8 @@ struct InFlight {
 /// A queue to a recorder.
 #[derive(Debug)]
 struct Queue {
+    /// `true` if its syncs complete without effect.
+    ignores_syncs: bool,
     recorder: Recorder,
     memory: Arc<MemoryRegion>,
     pending: Vec<(u64, DiskOperation)>,
@@ -222,7 +229,7 @@ impl Disk for Queue {
                     range.len
                 }
                 DiskOperation::Sync => {
-                    if journal.omission != Omission::Sync {
+                    if journal.omission != Omission::Sync && !self.ignores_syncs {
                         journal.sync(number);
                     }
                     0
@@ -304,6 +311,15 @@ fn stored(number: u64) -> StoredSuperblock {
 
 const IDENTITY: Identity = Identity([9; 16]);
 
+/// Header of a file without slots for versions.
+fn header(geometry: Geometry) -> FileHeader {
+    FileHeader {
+        geometry,
+        identity: IDENTITY,
+        slots: SlotArea::default(),
+    }
+}
+
 /// Runs a session, and returns the disk's events and the client's state.
 fn session(
     geometry: Geometry,
@@ -314,7 +330,7 @@ fn session(
     let mut rng = fastrand::Rng::with_seed(seed);
     let length = (CONTENT_OFFSET + geometry.capacity()).next_multiple_of(4096) as usize;
     let mut image = vec![0; length];
-    image[..HEADER_SIZE].copy_from_slice(&emit(geometry, IDENTITY));
+    image[..HEADER_SIZE].copy_from_slice(&emit(header(geometry)));
     let journal = Rc::new(RefCell::new(Journal {
         initial: image.clone(),
         image,
@@ -326,6 +342,7 @@ fn session(
     let layout = Layout::new(CONTENT_OFFSET, sector, fs_block, geometry.block_size, SLOTS);
     let memory = MemoryRegion::new(layout.buffer * SLOTS).expect("memory");
     let queue = Queue {
+        ignores_syncs: false,
         recorder: recorder.clone(),
         memory: Arc::clone(&memory),
         pending: Vec::new(),
@@ -336,7 +353,7 @@ fn session(
     let health = Arc::new(Health::new("the recorder"));
     let locks = Arc::<SectorLocks>::default();
     let written = Arc::new(WrittenBlocks::new(length as u64, sector, fs_block));
-    let mut store = FileStore::new(queue, layout, SLOTS, locks, written, health);
+    let mut store = FileStore::new(queue, layout, SLOTS, locks, written, health, None);
     let mut places = Places::new(&[[0; RECORD_SIZE]; 2], |why| panic!("{why}"));
 
     let block_count = geometry.block_count as usize;
@@ -382,6 +399,8 @@ fn session(
                     storage_offset: 0,
                     requester_offset: 0,
                     size: 0,
+                    version: Version::NONE,
+                    retired: 0,
                 };
                 steps.push((slot, store.begin(slot, io)));
             } else if writes < WRITES && !is_busy(block) {
@@ -398,6 +417,8 @@ fn session(
                     storage_offset: (block * size) as u64,
                     requester_offset: 0,
                     size: geometry.block_size,
+                    version: Version::NONE,
+                    retired: 0,
                 };
                 steps.push((slot, store.begin(slot, io)));
             }
@@ -466,16 +487,14 @@ enum Candidate {
     Garbage,
 }
 
+/// A crash state: a moment, and contents of the disk.
+type Check<'a> = dyn FnMut(usize, &[u8]) -> Result<(), String> + 'a;
+
 /// Explores the crash states of a session, and returns their number and the violations found.
 fn explore(journal: &Journal, client: &Client, seed: u64) -> (usize, Vec<String>) {
-    let mut explorer = Explorer {
-        journal,
+    let mut checker = Checker {
         client,
-        base: journal.initial.clone(),
-        base_write: BTreeMap::new(),
-        rng: fastrand::Rng::with_seed(seed),
         states: 0,
-        violations: Vec::new(),
         contents: client
             .blocks
             .iter()
@@ -488,6 +507,24 @@ fn explore(journal: &Journal, client: &Client, seed: u64) -> (usize, Vec<String>
             .collect(),
         directory: tempfile::tempdir().expect("a directory"),
     };
+    explore_with(journal, seed, &mut |moment, image| {
+        checker
+            .check_blocks(moment, image)
+            .and_then(|()| checker.check_record(moment, image))
+    })
+}
+
+/// Explores the crash states of a disk with this check.
+fn explore_with(journal: &Journal, seed: u64, check: &mut Check<'_>) -> (usize, Vec<String>) {
+    let mut explorer = Explorer {
+        journal,
+        check,
+        base: journal.initial.clone(),
+        base_write: BTreeMap::new(),
+        rng: fastrand::Rng::with_seed(seed),
+        states: 0,
+        violations: Vec::new(),
+    };
     for moment in 0..=journal.now {
         explorer.explore(moment);
     }
@@ -496,16 +533,13 @@ fn explore(journal: &Journal, client: &Client, seed: u64) -> (usize, Vec<String>
 
 struct Explorer<'a> {
     journal: &'a Journal,
-    client: &'a Client,
+    check: &'a mut Check<'a>,
     /// Durable data at the current time, and the write that each sector comes from.
     base: Vec<u8>,
     base_write: BTreeMap<usize, usize>,
     rng: fastrand::Rng,
     states: usize,
     violations: Vec<String>,
-    /// By block: the data of each write.
-    contents: Vec<Vec<Vec<u8>>>,
-    directory: tempfile::TempDir,
 }
 
 impl Explorer<'_> {
@@ -606,14 +640,22 @@ impl Explorer<'_> {
                 }
             }
         }
-        let checked = self
-            .check_blocks(moment, &image)
-            .and_then(|()| self.check_record(moment, &image));
-        if let Err(why) = checked {
+        if let Err(why) = (self.check)(moment, &image) {
             self.violations.push(format!("at moment {moment}: {why}"));
         }
     }
+}
 
+/// Checks states of a session without versions.
+struct Checker<'a> {
+    client: &'a Client,
+    states: usize,
+    /// By block: the data of each write.
+    contents: Vec<Vec<Vec<u8>>>,
+    directory: tempfile::TempDir,
+}
+
+impl Checker<'_> {
     /// Checks that every part of a block in a sector comes from the last write that must survive, or a later one.
     fn check_blocks(&self, moment: usize, image: &[u8]) -> Result<(), String> {
         let size = self.client.geometry.block_size as usize;
@@ -648,10 +690,11 @@ impl Explorer<'_> {
 
     /// Checks that the file is valid, and has the last acknowledged superblock or the one being written.
     fn check_record(&mut self, moment: usize, image: &[u8]) -> Result<(), String> {
+        self.states += 1;
         let geometry = self.client.geometry;
-        let identity = check(&image[..HEADER_SIZE], image.len() as u64, geometry);
-        if identity != Ok(IDENTITY) {
-            return Err(format!("the header: {identity:?}"));
+        let found = check(&image[..HEADER_SIZE], image.len() as u64, geometry);
+        if found != Ok(header(geometry)) {
+            return Err(format!("the header: {found:?}"));
         }
         let place = |offset: u64| {
             let at = offset as usize;

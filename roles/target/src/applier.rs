@@ -1,0 +1,176 @@
+//! The thread that applies versions, beside the workers: when half of the slots are used, when the service is idle, and on request.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use role_common::Failure;
+
+use crate::store::{Apply, Progress};
+use crate::versions::Versions;
+
+/// Time without versioned writes after which the service counts as idle.
+const IDLE: Duration = Duration::from_millis(500);
+
+/// Interval between checks of whether reads of workers have completed.
+const READS: Duration = Duration::from_micros(50);
+
+/// Time limit of a request, so that a worker whose read is blocked by its peer does not block the session as well.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+/// The thread. It ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Applier {
+    /// `None` while it is dropped.
+    requests: Option<Sender<Request>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Request {
+    what: What,
+    answer: SyncSender<io::Result<()>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    Apply { all: bool },
+    Forget,
+}
+
+impl Applier {
+    /// Starts the thread, with what `create` returns there.
+    pub(crate) fn start<A: Apply>(
+        versions: &Arc<Versions>,
+        create: impl FnOnce() -> Result<A, Failure> + Send + 'static,
+    ) -> Result<Self, Failure> {
+        let (requests, receiver) = channel();
+        let (created, is_created) = sync_channel(1);
+        let shared = Arc::clone(versions);
+        let thread = std::thread::Builder::new()
+            .name("versions".to_owned())
+            .spawn(move || match create() {
+                Ok(apply) => {
+                    let _ = created.send(Ok(()));
+                    run(&shared, apply, &receiver);
+                }
+                Err(failure) => {
+                    let _ = created.send(Err(failure));
+                }
+            })
+            .map_err(|error| Failure::unexpected(format!("thread for versions: {error}")))?;
+        versions.set_applier(thread.thread().clone());
+        let this = Self {
+            requests: Some(requests),
+            thread: Some(thread),
+        };
+        is_created.recv().map_err(|_| ended())??;
+        Ok(this)
+    }
+
+    /// Applies all retired versions, or `all` versions, and waits for that.
+    pub(crate) fn apply(&self, all: bool) -> Result<(), Failure> {
+        self.request(What::Apply { all })
+    }
+
+    /// Forgets all versions durably.
+    pub(crate) fn forget(&self) -> Result<(), Failure> {
+        self.request(What::Forget)
+    }
+
+    fn request(&self, what: What) -> Result<(), Failure> {
+        let (answer, answered) = sync_channel(1);
+        let requests = self.requests.as_ref().ok_or_else(ended)?;
+        requests
+            .send(Request { what, answer })
+            .map_err(|_| ended())?;
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
+        match answered.recv_timeout(PATIENCE) {
+            Ok(result) => result.map_err(|error| {
+                Failure::new(
+                    doca::ErrorCode::IO_FAILED,
+                    format!("versions of blocks: {error}"),
+                )
+            }),
+            Err(_) => Err(Failure::timed_out(
+                "versions of blocks to be applied",
+                PATIENCE,
+            )),
+        }
+    }
+}
+
+impl Drop for Applier {
+    fn drop(&mut self) {
+        self.requests = None;
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            if thread.join().is_err() {
+                tracing::error!("the thread for versions has panicked");
+            }
+        }
+    }
+}
+
+fn ended() -> Failure {
+    Failure::unexpected("the thread for versions of blocks has ended")
+}
+
+fn run(versions: &Versions, mut apply: impl Apply, requests: &Receiver<Request>) {
+    let mut written = versions.written();
+    // Failures are logged by the medium's health, once; all I/Os fail from then on.
+    let mut has_failed = false;
+    loop {
+        match requests.try_recv() {
+            Ok(Request { what, answer }) => {
+                let result = match what {
+                    What::Apply { all } => apply_to_end(&mut apply, all),
+                    What::Forget => finish_batch(&mut apply).and_then(|()| apply.forget()),
+                };
+                has_failed |= result.is_err();
+                // The other side may have stopped waiting.
+                let _ = answer.send(result);
+                continue;
+            }
+            Err(TryRecvError::Disconnected) => return,
+            Err(TryRecvError::Empty) => {}
+        }
+        if !has_failed && (versions.wants_apply() || !apply.is_between_batches()) {
+            has_failed = one_batch(&mut apply, false).is_err();
+            continue;
+        }
+        std::thread::park_timeout(IDLE);
+        let now = versions.written();
+        if now == written && !has_failed && versions.with(|log| log.is_applicable(false)) {
+            has_failed = apply_to_end(&mut apply, false).is_err();
+        }
+        written = now;
+    }
+}
+
+/// Finishes the batch, if there is one, and applies a new one.
+fn one_batch(apply: &mut impl Apply, all: bool) -> io::Result<Progress> {
+    finish_batch(apply)?;
+    let begun = apply.step(all)?;
+    finish_batch(apply)?;
+    Ok(begun)
+}
+
+fn apply_to_end(apply: &mut impl Apply, all: bool) -> io::Result<()> {
+    while one_batch(apply, all)? != Progress::Idle {}
+    Ok(())
+}
+
+fn finish_batch(apply: &mut impl Apply) -> io::Result<()> {
+    while !apply.is_between_batches() {
+        match apply.step(false)? {
+            Progress::Reads => std::thread::sleep(READS),
+            Progress::Disk => apply.wait(),
+            Progress::Idle => return Ok(()),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,613 @@
+//! Applies retired versions: copies them from their slots to the places of their blocks. See [`versions`](crate::versions) for the order of the steps.
+
+use std::io;
+use std::sync::Arc;
+
+use doca::MemoryRegion;
+use rustix::io::Errno;
+
+use super::{Disk, DiskOperation, Range};
+use crate::backing::Health;
+use crate::metadata::Medium;
+use crate::versions::{Reading, SlotArea, TailPlaces, Versions, parse_slot};
+
+/// Preferred size of the memory for the slots of a batch in bytes.
+const BATCH: usize = 8 << 20;
+
+/// Preferred size of the memory for the places that are written at once in bytes.
+const ROUND: usize = 4 << 20;
+
+/// Largest read of neighbouring slots in bytes.
+const LARGEST_READ: u64 = 256 << 10;
+
+/// Operations in flight.
+const DEPTH: usize = 32;
+
+/// Alignment of memory for direct I/O in bytes.
+const ALIGNMENT: usize = 4096;
+
+/// Result of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// There is nothing to apply.
+    Idle,
+    /// Reads of workers are waited for.
+    Reads,
+    /// Operations of the disk may be in flight.
+    Disk,
+}
+
+/// Applies versions step by step.
+pub trait Apply {
+    /// Executes the next step of the batch, or begins a batch of retired versions, or of `all`.
+    ///
+    /// # Errors
+    ///
+    /// The medium failed.
+    fn step(&mut self, all: bool) -> io::Result<Progress>;
+
+    /// `true` if there is no batch.
+    fn is_between_batches(&self) -> bool;
+
+    /// Forgets all versions durably, if there is no batch. Their slots are freed by the next steps.
+    ///
+    /// # Errors
+    ///
+    /// The medium failed.
+    fn forget(&mut self) -> io::Result<()>;
+
+    /// Waits for the operations of the disk that are in flight.
+    fn wait(&mut self) {}
+}
+
+/// Applies versions in memory.
+#[derive(Debug)]
+pub struct MemoryApplier {
+    versions: Arc<Versions>,
+    region: Arc<MemoryRegion>,
+    layout: MemoryLayout,
+    stage: MemoryStage,
+    /// Slots and blocks of the batch.
+    entries: Vec<(u32, u64)>,
+}
+
+/// Location of blocks and slots in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryLayout {
+    /// Size of blocks and slots in bytes.
+    pub block_size: u64,
+    /// Offset of the first slot.
+    pub slots_offset: u64,
+}
+
+impl MemoryLayout {
+    /// Offset of a slot.
+    #[inline]
+    #[must_use]
+    pub fn offset_of(self, slot: u32) -> u64 {
+        self.slots_offset + u64::from(slot) * self.block_size
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum MemoryStage {
+    Idle,
+    Begun(Reading),
+    Draining(Reading),
+}
+
+impl MemoryApplier {
+    /// For blocks and slots in this memory.
+    #[must_use]
+    pub fn new(versions: Arc<Versions>, region: Arc<MemoryRegion>, layout: MemoryLayout) -> Self {
+        Self {
+            entries: Vec::with_capacity(versions.capacity() as usize),
+            versions,
+            region,
+            layout,
+            stage: MemoryStage::Idle,
+        }
+    }
+
+    fn copy(&mut self) -> io::Result<()> {
+        self.entries.clear();
+        let entries = &mut self.entries;
+        self.versions
+            .with(|log| entries.extend(log.to_apply().map(|(slot, block, _)| (slot, block))));
+        for &(slot, block) in &self.entries {
+            let to = (block * self.layout.block_size) as usize;
+            let from = self.layout.offset_of(slot) as usize;
+            self.region
+                .copy_from(to, &self.region, from, self.layout.block_size as usize)
+                .map_err(|error| io::Error::other(error.to_string()))?;
+        }
+        Ok(())
+    }
+}
+
+impl Apply for MemoryApplier {
+    fn step(&mut self, all: bool) -> io::Result<Progress> {
+        match self.stage {
+            MemoryStage::Idle => match self.versions.begin_apply(all, usize::MAX) {
+                None => return Ok(Progress::Idle),
+                Some(reads) => self.stage = MemoryStage::Begun(reads),
+            },
+            MemoryStage::Begun(reads) if self.versions.have_completed(reads) => {
+                self.copy()?;
+                self.stage = MemoryStage::Draining(self.versions.end_apply());
+            }
+            MemoryStage::Draining(reads) if self.versions.have_completed(reads) => {
+                self.versions.free_batch();
+                self.stage = MemoryStage::Idle;
+            }
+            _ => return Ok(Progress::Reads),
+        }
+        Ok(Progress::Disk)
+    }
+
+    fn is_between_batches(&self) -> bool {
+        matches!(self.stage, MemoryStage::Idle)
+    }
+
+    fn forget(&mut self) -> io::Result<()> {
+        if let Some(reads) = self.versions.forget() {
+            self.stage = MemoryStage::Draining(reads);
+        }
+        Ok(())
+    }
+}
+
+/// Location of blocks and slots in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileLayout {
+    /// Offset of the first block.
+    pub content_offset: u64,
+    /// Size of a block in bytes.
+    pub block_size: u32,
+    /// Alignment of reads and writes in bytes, a power of 2.
+    pub sector: u64,
+    /// Unit of read-modify-writes in bytes, a power of 2.
+    pub fs_block: u64,
+    pub slots: SlotArea,
+}
+
+/// Applies versions in a file. The tail is written to `records`, blocks and slots are read and written by `disk`.
+#[derive(Debug)]
+pub struct FileApplier<D, M> {
+    versions: Arc<Versions>,
+    layout: FileLayout,
+    disk: D,
+    records: M,
+    health: Arc<Health>,
+    tail: TailPlaces,
+    stage: Stage,
+    memory: Arc<MemoryRegion>,
+    /// Maximum number of slots in a batch.
+    most: usize,
+    /// What is copied, in ascending order of the slots, then of the blocks.
+    entries: Vec<Entry>,
+    /// First entry that is not in a round yet.
+    next_entry: usize,
+    runs: Vec<Run>,
+    operations: Operations,
+    scratch: Vec<u8>,
+}
+
+/// Memory and limits of a [`FileApplier`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Sizes {
+    /// Maximum number of slots in a batch.
+    most: usize,
+    /// Bytes for a batch.
+    batch: usize,
+    /// Bytes for a round.
+    round: usize,
+}
+
+impl Sizes {
+    fn new(layout: FileLayout) -> Self {
+        let slot_size = layout.slots.slot_size as usize;
+        let most = (BATCH / slot_size.max(1)).clamp(1, layout.slots.count.max(1) as usize);
+        let block = layout.block_size as usize + 2 * layout.fs_block as usize;
+        Self {
+            most,
+            batch: most * slot_size,
+            round: block
+                .max(ROUND.min(most * block))
+                .next_multiple_of(ALIGNMENT),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    slot: u32,
+    sequence: u64,
+    block: u64,
+    /// Offset of its block in the memory.
+    memory: usize,
+}
+
+/// Neighbouring blocks that are written at once.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    /// The range of the file, in whole units of read-modify-writes.
+    begin: u64,
+    end: u64,
+    /// Offset of the range in the memory.
+    memory: usize,
+    /// Its entries.
+    first: usize,
+    last: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Stage {
+    Idle,
+    /// Waiting for reads of places that began before the batch.
+    Begun(Reading),
+    /// Making the slots durable.
+    SyncingSlots,
+    /// Reading the slots.
+    Loading,
+    /// Reading places that are written in part.
+    Merging,
+    /// Writing places.
+    Writing,
+    SyncingPlaces,
+    /// Waiting for reads of the slots.
+    Draining(Reading),
+}
+
+impl<D: Disk, M: Medium> FileApplier<D, M> {
+    /// Number of bytes of memory that the disk needs for this.
+    #[must_use]
+    pub fn memory_size(layout: FileLayout) -> usize {
+        let sizes = Sizes::new(layout);
+        sizes.batch + sizes.round
+    }
+
+    /// Creates an applier, whose disk uses this memory of [`memory_size`](Self::memory_size) bytes.
+    #[must_use]
+    pub fn new(
+        versions: Arc<Versions>,
+        layout: FileLayout,
+        (disk, memory): (D, Arc<MemoryRegion>),
+        (records, tail): (M, TailPlaces),
+        health: Arc<Health>,
+    ) -> Self {
+        let most = Sizes::new(layout).most;
+        Self {
+            versions,
+            layout,
+            disk,
+            records,
+            health,
+            tail,
+            stage: Stage::Idle,
+            memory,
+            most,
+            entries: Vec::with_capacity(most),
+            next_entry: 0,
+            runs: Vec::new(),
+            operations: Operations::default(),
+            scratch: vec![0; layout.slots.slot_size as usize],
+        }
+    }
+
+    fn advance(&mut self, all: bool) -> io::Result<Progress> {
+        if self.health.has_failed() {
+            return Err(io::Error::other("the medium has failed"));
+        }
+        let sector = self.layout.sector as usize;
+        if !self.operations.advance(&mut self.disk, sector)? {
+            return Ok(Progress::Disk);
+        }
+        match self.stage {
+            Stage::Idle => match self.versions.begin_apply(all, self.most) {
+                None => return Ok(Progress::Idle),
+                Some(reads) => self.stage = Stage::Begun(reads),
+            },
+            Stage::Begun(reads) => {
+                if !self.versions.have_completed(reads) {
+                    return Ok(Progress::Reads);
+                }
+                self.begin(Stage::SyncingSlots)?;
+                self.operations.push(DiskOperation::Sync);
+            }
+            Stage::SyncingSlots => {
+                self.begin(Stage::Loading)?;
+                self.load();
+            }
+            Stage::Loading => {
+                self.check_loaded()?;
+                self.next_round()?;
+            }
+            Stage::Merging => {
+                self.begin(Stage::Writing)?;
+                self.write()?;
+            }
+            Stage::Writing => self.next_round()?,
+            Stage::SyncingPlaces => {
+                self.disk.verify()?;
+                let tail = self.versions.with(|log| log.tail());
+                self.tail.write(&self.records, tail)?;
+                self.stage = Stage::Draining(self.versions.end_apply());
+            }
+            Stage::Draining(reads) => {
+                if !self.versions.have_completed(reads) {
+                    return Ok(Progress::Reads);
+                }
+                self.versions.free_batch();
+                self.stage = Stage::Idle;
+            }
+        }
+        Ok(Progress::Disk)
+    }
+
+    fn begin(&mut self, stage: Stage) -> io::Result<()> {
+        self.stage = stage;
+        self.disk.verify()
+    }
+
+    /// Reads the slots of the batch, neighbours at once.
+    fn load(&mut self) {
+        self.entries.clear();
+        let entries = &mut self.entries;
+        self.versions.with(|log| {
+            let batch = log.to_apply();
+            entries.extend(batch.map(|(slot, block, sequence)| Entry {
+                slot,
+                sequence,
+                block,
+                memory: 0,
+            }));
+        });
+        self.entries.sort_unstable_by_key(|entry| entry.slot);
+        let slots = self.layout.slots;
+        let mut run: Option<Range> = None;
+        for (at, entry) in self.entries.iter_mut().enumerate() {
+            let (offset, size) = (slots.offset_of(entry.slot), slots.slot_size as usize);
+            entry.memory = at * size;
+            match &mut run {
+                Some(run)
+                    if run.file_offset + run.len as u64 == offset
+                        && (run.len + size) as u64 <= LARGEST_READ =>
+                {
+                    run.len += size;
+                }
+                _ => {
+                    let next = Range {
+                        file_offset: offset,
+                        memory_offset: entry.memory,
+                        len: size,
+                    };
+                    if let Some(run) = run.replace(next) {
+                        self.operations.push(DiskOperation::Read(run));
+                    }
+                }
+            }
+        }
+        if let Some(run) = run {
+            self.operations.push(DiskOperation::Read(run));
+        }
+    }
+
+    /// Checks that the slots hold what was written to them, and sorts them by the places of their blocks.
+    fn check_loaded(&mut self) -> io::Result<()> {
+        for entry in &self.entries {
+            self.memory
+                .read(entry.memory, &mut self.scratch)
+                .map_err(|error| io::Error::other(error.to_string()))?;
+            let block_size = self.layout.block_size as usize;
+            let found = parse_slot(entry.slot, &self.scratch, block_size);
+            if found.map(|it| (it.sequence, it.block)) != Some((entry.sequence, entry.block)) {
+                return Err(io::Error::other(format!(
+                    "slot {} for versions: expected sequence {} of block {}, found {}",
+                    entry.slot,
+                    entry.sequence,
+                    entry.block,
+                    found.map_or_else(
+                        || "damaged bytes".to_owned(),
+                        |it| format!("sequence {} of block {}", it.sequence, it.block)
+                    )
+                )));
+            }
+        }
+        self.entries.sort_unstable_by_key(|entry| entry.block);
+        self.next_entry = 0;
+        Ok(())
+    }
+
+    /// Begins to write the next blocks to their places.
+    fn next_round(&mut self) -> io::Result<()> {
+        if self.next_entry == self.entries.len() {
+            self.begin(Stage::SyncingPlaces)?;
+            self.operations.push(DiskOperation::Sync);
+            return Ok(());
+        }
+        self.begin(Stage::Merging)?;
+        let FileLayout {
+            content_offset,
+            block_size,
+            fs_block,
+            ..
+        } = self.layout;
+        let sizes = Sizes::new(self.layout);
+        let mut free = sizes.round as u64;
+        self.runs.clear();
+        for at in self.next_entry..self.entries.len() {
+            let place = content_offset + self.entries[at].block * u64::from(block_size);
+            let begin = place - place % fs_block;
+            let end = (place + u64::from(block_size)).next_multiple_of(fs_block);
+            match self.runs.last_mut() {
+                Some(run) if begin <= run.end => {
+                    let more = end.saturating_sub(run.end);
+                    if more > free {
+                        break;
+                    }
+                    free -= more;
+                    (run.end, run.last) = (run.end.max(end), at);
+                }
+                _ => {
+                    if end - begin > free {
+                        break;
+                    }
+                    self.runs.push(Run {
+                        begin,
+                        end,
+                        memory: sizes.batch + sizes.round - free as usize,
+                        first: at,
+                        last: at,
+                    });
+                    free -= end - begin;
+                }
+            }
+            self.next_entry = at + 1;
+        }
+        for run in &self.runs {
+            let count = (run.last - run.first + 1) as u64;
+            if count * u64::from(block_size) != run.end - run.begin {
+                self.operations.push(DiskOperation::Read(run.range()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies the blocks of the round over their places in memory, and writes them.
+    fn write(&mut self) -> io::Result<()> {
+        let block_size = u64::from(self.layout.block_size);
+        for run in &self.runs {
+            for entry in &self.entries[run.first..=run.last] {
+                let place = self.layout.content_offset + entry.block * block_size;
+                let to = run.memory + (place - run.begin) as usize;
+                self.memory
+                    .copy_from(to, &self.memory, entry.memory, block_size as usize)
+                    .map_err(|error| io::Error::other(error.to_string()))?;
+            }
+            self.operations.push(DiskOperation::Write {
+                range: run.range(),
+                durable: false,
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Run {
+    fn range(&self) -> Range {
+        Range {
+            file_offset: self.begin,
+            memory_offset: self.memory,
+            len: (self.end - self.begin) as usize,
+        }
+    }
+}
+
+impl<D: Disk, M: Medium> Apply for FileApplier<D, M> {
+    fn step(&mut self, all: bool) -> io::Result<Progress> {
+        let result = self.advance(all);
+        if let Err(error) = &result {
+            // Retired versions are applied late, but never without a sync that has succeeded.
+            self.health
+                .fail(format_args!("versions of blocks: {error}"));
+        }
+        result
+    }
+
+    fn is_between_batches(&self) -> bool {
+        matches!(self.stage, Stage::Idle)
+    }
+
+    fn forget(&mut self) -> io::Result<()> {
+        let Some(reads) = self.versions.forget() else {
+            return Ok(());
+        };
+        let tail = self.versions.with(|log| log.tail());
+        self.stage = Stage::Draining(reads);
+        let written = self
+            .disk
+            .verify()
+            .and_then(|()| self.tail.write(&self.records, tail));
+        if let Err(error) = &written {
+            self.health
+                .fail(format_args!("versions of blocks: {error}"));
+        }
+        written
+    }
+
+    fn wait(&mut self) {
+        self.disk.drain();
+    }
+}
+
+/// Operations of a stage, a limited number of them in flight.
+#[derive(Debug, Default)]
+struct Operations {
+    all: Vec<DiskOperation>,
+    /// Number of those that were pushed.
+    pushed: usize,
+    completed: usize,
+}
+
+impl Operations {
+    fn push(&mut self, operation: DiskOperation) {
+        self.all.push(operation);
+    }
+
+    /// Submits operations and collects completions. Returns `true` if all have completed.
+    fn advance(&mut self, disk: &mut impl Disk, sector: usize) -> io::Result<bool> {
+        if self.all.is_empty() {
+            return Ok(true);
+        }
+        while self.pushed < self.all.len() && self.pushed - self.completed < DEPTH {
+            disk.push(self.pushed as u64, self.all[self.pushed]);
+            self.pushed += 1;
+        }
+        if disk.has_pending() {
+            disk.submit();
+        }
+        disk.reap();
+        while let Some(completed) = disk.next() {
+            let at = completed.token as usize;
+            let operation = &mut self.all[at];
+            let range = match operation {
+                DiskOperation::Sync => {
+                    completed.result?;
+                    self.completed += 1;
+                    continue;
+                }
+                DiskOperation::Read(range) | DiskOperation::Write { range, .. } => range,
+            };
+            let count = match completed.result {
+                Ok(count) if count >= range.len => {
+                    self.completed += 1;
+                    continue;
+                }
+                // A part of a sector is repeated.
+                Ok(count) => count - count % sector,
+                Err(Errno::INTR | Errno::AGAIN) => {
+                    disk.push(completed.token, *operation);
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            if count == 0 {
+                return Err(io::Error::new(
+                    io::ErrorKind::UnexpectedEof,
+                    "the file ends before a slot or a block",
+                ));
+            }
+            range.file_offset += count as u64;
+            range.memory_offset += count;
+            range.len -= count;
+            disk.push(completed.token, *operation);
+        }
+        if self.completed < self.all.len() {
+            return Ok(false);
+        }
+        (self.pushed, self.completed) = (0, 0);
+        self.all.clear();
+        Ok(true)
+    }
+}

@@ -1,0 +1,948 @@
+//! Versions of blocks, beside their places: what each slot holds, and what may be applied when.
+//!
+//! A versioned write goes into a free slot and never to the block's place, so it is atomic, and the block's earlier versions stay readable. Slots form a
+//! log: each one that is written gets the next sequence number. The service says which versions are *retired*: complete and durable on all members
+//! of its set. Retired versions at the tail of the log are *applied*: the newest of each block is copied to its place, the tail moves past them, and their
+//! slots are free again.
+//!
+//! [`Log`] is the state machine, without I/O, locks or clocks; the stores and [`apply`](crate::store::apply) execute. [`Versions`] is the log as the
+//! workers of all sessions share it, and counts the reads in flight: a slot is not reused, and a place not overwritten, while a read that was directed
+//! there before is in flight.
+//!
+//! Applying a batch has these steps. A crash in between leaves the tail where it was, so that the next start finds all versions again.
+//!
+//! 1. [`Log::begin_apply`] takes the batch. From now on, reads of what precedes the newest version in the batch get that version from its slot.
+//! 2. Reads of places that began before complete. The slots are synced, and copied to the places; the places are synced.
+//! 3. The new tail is persisted: the slots in the batch hold no versions at the next start.
+//! 4. [`Log::end_apply`]: reads get these blocks from their places.
+//! 5. Reads of the slots that began before complete; then [`Log::free_batch`].
+
+mod records;
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::Thread;
+
+use doca::ErrorCode;
+use rustix::event::{EventfdFlags, eventfd};
+
+pub use records::{SlotArea, SlotChecksum, TailPlaces, parse_slot};
+
+/// A version of a block. Versions of later writes are higher.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Version {
+    /// Epoch of the set of targets in which the block was written.
+    pub epoch: u64,
+    /// Number of the write in that epoch.
+    pub number: u64,
+}
+
+impl Version {
+    /// Lower than every version of a block.
+    pub const NONE: Self = Self {
+        epoch: 0,
+        number: 0,
+    };
+}
+
+/// Number of slots for versions of blocks of this size; 0 if such blocks have none.
+///
+/// About 64 MiB and at most 4096 slots; at least 256, and 64 for huge blocks. A small storage has no more than twice its blocks.
+#[must_use]
+pub fn slot_count(block_size: u32, block_count: u32, slot_size: u64) -> u32 {
+    /// Largest block with versions: 64 slots are 256 MiB then.
+    const LARGEST_BLOCK: u32 = 4 << 20;
+    const USUAL: u64 = 64 << 20;
+    const MOST: u64 = 256 << 20;
+    if block_size > LARGEST_BLOCK {
+        return 0;
+    }
+    let slot_size = slot_size.max(1);
+    let usual = (USUAL / slot_size).min(4096);
+    let least = (MOST / slot_size).clamp(64, 256);
+    let wanted = u64::from(block_count).saturating_mul(2);
+    // At most 4096.
+    usual.min(wanted).max(least) as u32
+}
+
+/// No slot.
+const NO_SLOT: u32 = u32::MAX;
+
+/// What a slot is used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Free,
+    /// Taken by a write that has no sequence number yet.
+    Filling,
+    /// Being written, with its sequence number.
+    Writing,
+    /// Being written, but its version is forgotten: in the log no more.
+    Discarded,
+    /// Holds a version.
+    Live,
+    /// In the log, but its write failed or was abandoned: holds no version.
+    Dead,
+    /// In the batch, the newest version of its block there.
+    Applying,
+    /// In the batch, and not read any more.
+    Superseded,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    state: State,
+    /// `true` until the abandoned worker that writes it has returned: it may still do so, whatever the state.
+    is_held: bool,
+    owner: u32,
+    /// Next slot with the same hash, with a lower sequence.
+    next: u32,
+    sequence: u64,
+    block: u64,
+    version: Version,
+}
+
+impl Slot {
+    const FREE: Self = Self {
+        state: State::Free,
+        is_held: false,
+        owner: 0,
+        next: NO_SLOT,
+        sequence: 0,
+        block: 0,
+        version: Version::NONE,
+    };
+}
+
+/// Reason for which a write gets no slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Full {
+    /// Slots become free when the batch is applied, or when writes in flight complete.
+    Wait,
+    /// All slots hold versions that are not retired: the service has more writes in flight than it may.
+    Stuck,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Idle,
+    Applying,
+    Draining,
+}
+
+/// A version found in a slot at start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Found {
+    pub slot: u32,
+    pub sequence: u64,
+    pub block: u64,
+    pub version: Version,
+    /// The highest known retired version when it was written; exclusive.
+    pub retired: Version,
+}
+
+/// The durable end of the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tail {
+    /// Lowest sequence of a slot that holds a version.
+    pub sequence: u64,
+    /// The newest version that was written.
+    pub last: Version,
+    /// Versions below this one are retired.
+    pub retired: Version,
+}
+
+impl Default for Tail {
+    fn default() -> Self {
+        Self {
+            sequence: 1,
+            last: Version::NONE,
+            retired: Version::NONE,
+        }
+    }
+}
+
+/// The log of versions. All memory is allocated when it is created.
+#[derive(Debug)]
+pub struct Log {
+    slots: Box<[Slot]>,
+    /// By hash of a block: its slot with the highest sequence. The others follow in descending order.
+    heads: Box<[u32]>,
+    /// Free slots, the one that was freed first in front.
+    free: VecDeque<u32>,
+    /// Slots with a sequence number that are not in the batch, in ascending order.
+    order: VecDeque<u32>,
+    batch: Vec<u32>,
+    phase: Phase,
+    next_sequence: u64,
+    last: Version,
+    /// Versions below this one are retired.
+    retired: Version,
+}
+
+impl Log {
+    /// Creates a log with this number of free slots.
+    #[must_use]
+    pub fn new(slots: u32) -> Self {
+        Self::restore(slots, Tail::default(), &[])
+    }
+
+    /// Creates the log from the valid slots found at start, including those that hold no version any more, and the durable tail.
+    #[must_use]
+    pub fn restore(slots: u32, tail: Tail, found: &[Found]) -> Self {
+        let count = slots as usize;
+        let mut found: Vec<&Found> = found.iter().collect();
+        found.sort_unstable_by_key(|it| it.sequence);
+        let mut log = Self {
+            slots: vec![Slot::FREE; count].into(),
+            heads: vec![NO_SLOT; (count * 2).next_power_of_two()].into(),
+            free: VecDeque::with_capacity(count),
+            order: VecDeque::with_capacity(count),
+            batch: Vec::with_capacity(count),
+            phase: Phase::Idle,
+            next_sequence: tail.sequence,
+            last: tail.last,
+            retired: tail.retired,
+        };
+        let mut has_held = vec![false; count];
+        for it in &found {
+            has_held[it.slot as usize] = true;
+            log.next_sequence = log.next_sequence.max(it.sequence + 1);
+        }
+        // Never written slots first, then the oldest.
+        log.free
+            .extend((0..slots).filter(|&slot| !has_held[slot as usize]));
+        for it in found {
+            if it.sequence < tail.sequence {
+                log.free.push_back(it.slot);
+                continue;
+            }
+            log.last = log.last.max(it.version);
+            log.retired = log.retired.max(it.retired);
+            log.order.push_back(it.slot);
+            log.slots[it.slot as usize] = Slot {
+                state: State::Live,
+                sequence: it.sequence,
+                block: it.block,
+                version: it.version,
+                ..Slot::FREE
+            };
+            log.link(it.slot);
+        }
+        log
+    }
+
+    /// Number of slots.
+    #[must_use]
+    pub fn capacity(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    /// The newest version that was written.
+    #[must_use]
+    pub fn last(&self) -> Version {
+        self.last
+    }
+
+    /// The durable end of the log, once the batch is applied.
+    #[must_use]
+    pub fn tail(&self) -> Tail {
+        let front = self.order.front();
+        Tail {
+            sequence: front.map_or(self.next_sequence, |&slot| self.slot(slot).sequence),
+            last: self.last,
+            retired: self.retired,
+        }
+    }
+
+    /// Blocks with a version that is not retired, in ascending order.
+    #[must_use]
+    pub fn unretired(&self) -> Vec<u64> {
+        let mut blocks: Vec<u64> = self
+            .order
+            .iter()
+            .map(|&slot| self.slot(slot))
+            .filter(|slot| slot.state == State::Live && slot.version >= self.retired)
+            .map(|slot| slot.block)
+            .collect();
+        blocks.sort_unstable();
+        blocks.dedup();
+        blocks
+    }
+
+    /// Versions of this epoch with lower numbers, and all of earlier epochs, are retired. A number of 0 says nothing.
+    #[inline]
+    pub fn retire(&mut self, epoch: u64, number: u64) {
+        let retired = Version { epoch, number };
+        if number != 0 && retired > self.retired {
+            self.retired = retired;
+        }
+    }
+
+    /// Versions below this one are retired.
+    #[must_use]
+    pub fn retired(&self) -> Version {
+        self.retired
+    }
+
+    /// Takes a free slot for a write of this owner.
+    ///
+    /// # Errors
+    ///
+    /// There is none.
+    #[inline]
+    pub fn allocate(&mut self, owner: u32) -> Result<u32, Full> {
+        let Some(slot) = self.free.pop_front() else {
+            return Err(self.full());
+        };
+        let it = &mut self.slots[slot as usize];
+        (it.state, it.owner) = (State::Filling, owner);
+        Ok(slot)
+    }
+
+    #[cold]
+    fn full(&self) -> Full {
+        let is_stuck = self.phase == Phase::Idle
+            && self.order.front().is_some_and(|&slot| {
+                let slot = self.slot(slot);
+                slot.state == State::Live && slot.version >= self.retired
+            });
+        if is_stuck { Full::Stuck } else { Full::Wait }
+    }
+
+    /// Gives the slot of a write, which is about to be written, its sequence number.
+    #[inline]
+    pub fn seal(&mut self, slot: u32, block: u64, version: Version) -> u64 {
+        let sequence = self.next_sequence;
+        self.next_sequence += 1;
+        let it = &mut self.slots[slot as usize];
+        debug_assert_eq!(it.state, State::Filling);
+        it.state = State::Writing;
+        (it.sequence, it.block, it.version) = (sequence, block, version);
+        self.order.push_back(slot);
+        self.last = self.last.max(version);
+        sequence
+    }
+
+    /// The write of a sealed slot has succeeded or failed. Its version is the block's newest from now on, if it was written.
+    #[inline]
+    pub fn complete(&mut self, slot: u32, is_written: bool) {
+        let it = &mut self.slots[slot as usize];
+        match it.state {
+            State::Writing if is_written => {
+                it.state = State::Live;
+                self.link(slot);
+            }
+            State::Writing => it.state = State::Dead,
+            State::Discarded => self.free(slot),
+            state => debug_assert!(it.is_held, "{state:?}"),
+        }
+    }
+
+    /// A write was given up, before or after its slot was sealed, and is not in flight.
+    #[cold]
+    pub fn release(&mut self, slot: u32) {
+        match self.slot(slot).state {
+            State::Filling => self.free(slot),
+            _ => self.complete(slot, false),
+        }
+    }
+
+    /// The slot with the newest version of a block that is lower than `before`; `None` if that is at the block's place.
+    #[inline]
+    #[must_use]
+    pub fn find(&self, block: u64, before: Option<Version>) -> Option<u32> {
+        let mut slot = self.heads[self.bucket(block)];
+        while slot != NO_SLOT {
+            let it = self.slot(slot);
+            // What is being applied counts as applied: it is what the place will hold.
+            let is_old = before.is_none_or(|before| it.version < before);
+            if it.block == block && (is_old || it.state == State::Applying) {
+                return Some(slot);
+            }
+            slot = it.next;
+        }
+        None
+    }
+
+    /// A worker was abandoned: it completes none of its writes, but may still write to their slots until it [leaves](Self::leave).
+    pub fn abandon(&mut self, owner: u32) {
+        for it in self.slots.iter_mut().filter(|it| it.owner == owner) {
+            match it.state {
+                State::Filling | State::Discarded => it.is_held = true,
+                State::Writing => (it.state, it.is_held) = (State::Dead, true),
+                _ => {}
+            }
+        }
+    }
+
+    /// A worker has no more operations in flight. Writes that it has not completed have failed.
+    pub fn leave(&mut self, owner: u32) {
+        for slot in 0..self.capacity() {
+            let it = &mut self.slots[slot as usize];
+            if it.owner != owner {
+                continue;
+            }
+            it.is_held = false;
+            match it.state {
+                State::Writing => it.state = State::Dead,
+                State::Filling | State::Discarded => self.free(slot),
+                _ => {}
+            }
+        }
+    }
+
+    /// `true` if more than half of the slots are used and some can be applied.
+    #[inline]
+    #[must_use]
+    pub fn wants_apply(&self) -> bool {
+        self.free.len() * 2 < self.slots.len()
+            && self.phase == Phase::Idle
+            && self.is_applicable(false)
+    }
+
+    /// `true` if the oldest slot of the log can be applied.
+    #[must_use]
+    pub fn is_applicable(&self, all: bool) -> bool {
+        self.order
+            .front()
+            .is_some_and(|&slot| self.may_apply(slot, all))
+    }
+
+    fn may_apply(&self, slot: u32, all: bool) -> bool {
+        let it = self.slot(slot);
+        match it.state {
+            State::Live => all || it.version < self.retired,
+            State::Dead => true,
+            _ => false,
+        }
+    }
+
+    /// Takes a batch of at most `most` slots from the end of the log, those that are retired, or `all`. Returns `false` if there are none, or if
+    /// there is a batch already.
+    pub fn begin_apply(&mut self, all: bool, most: usize) -> bool {
+        if self.phase != Phase::Idle {
+            return false;
+        }
+        while self.batch.len() < most
+            && let Some(&slot) = self.order.front()
+            && self.may_apply(slot, all)
+        {
+            self.order.pop_front();
+            self.batch.push(slot);
+            if self.slot(slot).state == State::Dead {
+                self.slots[slot as usize].state = State::Superseded;
+                continue;
+            }
+            if let Some(older) = self.older_in_batch(slot) {
+                self.unlink(older);
+                self.slots[older as usize].state = State::Superseded;
+            }
+            self.slots[slot as usize].state = State::Applying;
+        }
+        if self.batch.is_empty() {
+            return false;
+        }
+        self.phase = Phase::Applying;
+        true
+    }
+
+    /// The slot in the batch with an older version of the same block.
+    fn older_in_batch(&self, slot: u32) -> Option<u32> {
+        let block = self.slot(slot).block;
+        let mut at = self.slot(slot).next;
+        while at != NO_SLOT {
+            let it = self.slot(at);
+            if it.block == block && it.state == State::Applying {
+                return Some(at);
+            }
+            at = it.next;
+        }
+        None
+    }
+
+    /// What is to be copied to its place: slot, block and sequence.
+    pub fn to_apply(&self) -> impl Iterator<Item = (u32, u64, u64)> {
+        let batch = self.batch.iter().map(|&slot| (slot, self.slot(slot)));
+        batch
+            .filter(|(_, it)| it.state == State::Applying)
+            .map(|(slot, it)| (slot, it.block, it.sequence))
+    }
+
+    /// The batch is at its places, and the tail is durable.
+    pub fn end_apply(&mut self) {
+        debug_assert_eq!(self.phase, Phase::Applying);
+        for at in 0..self.batch.len() {
+            let slot = self.batch[at];
+            if self.slot(slot).state == State::Applying {
+                self.unlink(slot);
+                self.slots[slot as usize].state = State::Superseded;
+            }
+        }
+        self.phase = Phase::Draining;
+    }
+
+    /// No read of a slot in the batch is in flight.
+    pub fn free_batch(&mut self) {
+        debug_assert_eq!(self.phase, Phase::Draining);
+        for at in 0..self.batch.len() {
+            let slot = self.batch[at];
+            if self.slot(slot).is_held {
+                // Until its owner leaves.
+                self.slots[slot as usize].state = State::Filling;
+            } else {
+                self.free(slot);
+            }
+        }
+        self.batch.clear();
+        self.phase = Phase::Idle;
+    }
+
+    /// Forgets all versions: takes all slots into the batch, to be [freed](Self::free_batch) once the tail is durable. Returns `false` if there is a
+    /// batch already.
+    pub fn forget(&mut self) -> bool {
+        if self.phase != Phase::Idle {
+            return false;
+        }
+        while let Some(slot) = self.order.pop_front() {
+            match self.slot(slot).state {
+                State::Writing => self.slots[slot as usize].state = State::Discarded,
+                state => {
+                    if state == State::Live {
+                        self.unlink(slot);
+                    }
+                    self.slots[slot as usize].state = State::Superseded;
+                    self.batch.push(slot);
+                }
+            }
+        }
+        (self.last, self.retired) = (Version::NONE, Version::NONE);
+        self.phase = Phase::Draining;
+        true
+    }
+
+    fn free(&mut self, slot: u32) {
+        self.slots[slot as usize] = Slot::FREE;
+        self.free.push_back(slot);
+    }
+
+    #[inline]
+    fn slot(&self, slot: u32) -> &Slot {
+        &self.slots[slot as usize]
+    }
+
+    #[inline]
+    fn bucket(&self, block: u64) -> usize {
+        // Fibonacci hashing: neighbours get buckets far from each other.
+        let hash = block.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+        hash as usize & (self.heads.len() - 1)
+    }
+
+    /// Inserts a slot into the list of its hash.
+    #[inline]
+    fn link(&mut self, slot: u32) {
+        let Slot {
+            block, sequence, ..
+        } = *self.slot(slot);
+        let bucket = self.bucket(block);
+        let (mut before, mut after) = (NO_SLOT, self.heads[bucket]);
+        while after != NO_SLOT && self.slot(after).sequence > sequence {
+            (before, after) = (after, self.slot(after).next);
+        }
+        self.slots[slot as usize].next = after;
+        self.set_next(before, bucket, slot);
+    }
+
+    fn unlink(&mut self, slot: u32) {
+        let bucket = self.bucket(self.slot(slot).block);
+        let (mut before, mut at) = (NO_SLOT, self.heads[bucket]);
+        while at != slot && at != NO_SLOT {
+            (before, at) = (at, self.slot(at).next);
+        }
+        if at == slot {
+            let next = self.slot(slot).next;
+            self.set_next(before, bucket, next);
+            self.slots[slot as usize].next = NO_SLOT;
+        }
+    }
+
+    #[inline]
+    fn set_next(&mut self, before: u32, bucket: usize, next: u32) {
+        match before {
+            NO_SLOT => self.heads[bucket] = next,
+            before => self.slots[before as usize].next = next,
+        }
+    }
+}
+
+/// The log as the workers of all sessions share it.
+#[derive(Debug)]
+pub struct Versions {
+    shared: Mutex<Shared>,
+    /// `true` from the time that a batch is wanted until the thread that applies has looked.
+    is_wanted: AtomicBool,
+    /// `true` if writes wait for slots.
+    has_waiting: AtomicBool,
+    /// Readable after slots were freed while writes waited for some.
+    freed: Doorbell,
+    applier: OnceLock<Thread>,
+    slots: u32,
+}
+
+#[derive(Debug)]
+struct Shared {
+    log: Log,
+    workers: Vec<Arc<Reads>>,
+    next_owner: u32,
+    /// Index of [`Reads::in_flight`] for reads that begin now.
+    generation: usize,
+}
+
+/// Reads of a worker.
+#[derive(Debug)]
+struct Reads {
+    owner: u32,
+    /// Reads in flight, by the parity of the generation in which they began. Written by the worker only.
+    in_flight: [AtomicU32; 2],
+    /// Written with the log locked.
+    is_abandoned: AtomicBool,
+}
+
+/// A read in flight of slots or places.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub struct Reading(usize);
+
+/// A slot that is about to be written, and what its record says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sealed {
+    pub slot: u32,
+    pub sequence: u64,
+    /// Versions below this one are retired.
+    pub retired: Version,
+}
+
+impl Versions {
+    /// Shares a log.
+    ///
+    /// # Errors
+    ///
+    /// The operating system provides no event descriptor.
+    pub fn new(log: Log) -> io::Result<Arc<Self>> {
+        Ok(Arc::new(Self {
+            slots: log.capacity(),
+            shared: Mutex::new(Shared {
+                log,
+                workers: Vec::new(),
+                next_owner: 1,
+                generation: 0,
+            }),
+            is_wanted: AtomicBool::new(false),
+            has_waiting: AtomicBool::new(false),
+            freed: Doorbell::new()?,
+            applier: OnceLock::new(),
+        }))
+    }
+
+    #[inline]
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        // Every change of the log is complete before anything can panic.
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Number of slots.
+    #[must_use]
+    pub fn capacity(&self) -> u32 {
+        self.slots
+    }
+
+    /// Executes `f` with the log locked.
+    pub fn with<R>(&self, f: impl FnOnce(&mut Log) -> R) -> R {
+        f(&mut self.lock().log)
+    }
+
+    /// Adds a worker.
+    #[must_use]
+    pub fn worker(self: &Arc<Self>) -> WorkerVersions {
+        let mut shared = self.lock();
+        let owner = shared.next_owner;
+        shared.next_owner += 1;
+        let reads = Arc::new(Reads {
+            owner,
+            in_flight: [const { AtomicU32::new(0) }; 2],
+            is_abandoned: AtomicBool::new(false),
+        });
+        shared.workers.push(Arc::clone(&reads));
+        drop(shared);
+        WorkerVersions {
+            versions: Arc::clone(self),
+            reads,
+        }
+    }
+
+    /// A worker was abandoned: it completes none of its writes, and its reads are not waited for.
+    pub fn abandon(&self, owner: u32) {
+        let mut shared = self.lock();
+        for reads in shared.workers.iter().filter(|it| it.owner == owner) {
+            reads.is_abandoned.store(true, Ordering::Relaxed);
+        }
+        shared.log.abandon(owner);
+    }
+
+    /// Begins a batch ([`Log::begin_apply`]). Returns the reads to wait for until places may be overwritten.
+    #[must_use]
+    pub fn begin_apply(&self, all: bool, most: usize) -> Option<Reading> {
+        let mut shared = self.lock();
+        // Before the log is examined: what becomes applicable afterwards sets it again.
+        self.is_wanted.store(false, Ordering::Relaxed);
+        shared
+            .log
+            .begin_apply(all, most)
+            .then(|| shared.next_generation())
+    }
+
+    /// Ends a batch ([`Log::end_apply`]). Returns the reads to wait for until slots may be reused.
+    pub fn end_apply(&self) -> Reading {
+        let mut shared = self.lock();
+        shared.log.end_apply();
+        shared.next_generation()
+    }
+
+    /// Forgets all versions ([`Log::forget`]). Returns the reads to wait for until slots may be reused.
+    #[must_use]
+    pub fn forget(&self) -> Option<Reading> {
+        let mut shared = self.lock();
+        shared.log.forget().then(|| shared.next_generation())
+    }
+
+    /// `true` if these reads, and all that began before them, have completed.
+    #[must_use]
+    pub fn have_completed(&self, reads: Reading) -> bool {
+        let shared = self.lock();
+        shared.workers.iter().all(|worker| {
+            worker.in_flight[reads.0].load(Ordering::Acquire) == 0
+                || worker.is_abandoned.load(Ordering::Relaxed)
+        })
+    }
+
+    /// Frees the batch ([`Log::free_batch`]), and wakes up workers with writes that wait.
+    pub fn free_batch(&self) {
+        self.lock().log.free_batch();
+        if self.has_waiting.swap(false, Ordering::Relaxed) {
+            self.freed.ring();
+        }
+    }
+
+    /// `true` if a batch of retired versions should be applied.
+    #[must_use]
+    pub fn wants_apply(&self) -> bool {
+        self.lock().log.wants_apply()
+    }
+
+    /// Number of the next write of a slot.
+    #[must_use]
+    pub fn written(&self) -> u64 {
+        self.lock().log.next_sequence
+    }
+
+    /// Sets the thread to be unparked when a batch is wanted.
+    pub fn set_applier(&self, thread: Thread) {
+        // There is one.
+        let _ = self.applier.set(thread);
+    }
+
+    #[cold]
+    fn want_apply(&self) {
+        if !self.is_wanted.swap(true, Ordering::Relaxed)
+            && let Some(thread) = self.applier.get()
+        {
+            thread.unpark();
+        }
+    }
+}
+
+impl Shared {
+    /// Begins a generation of reads, and returns the one before.
+    fn next_generation(&mut self) -> Reading {
+        let before = self.generation;
+        self.generation = 1 - before;
+        Reading(before)
+    }
+}
+
+/// The log as one worker uses it. Dropped when the worker has no operations in flight.
+#[derive(Debug)]
+pub struct WorkerVersions {
+    versions: Arc<Versions>,
+    reads: Arc<Reads>,
+}
+
+impl WorkerVersions {
+    /// Number of the worker.
+    #[must_use]
+    pub fn owner(&self) -> u32 {
+        self.reads.owner
+    }
+
+    /// Begins a read of a block: returns the slot that has the newest version below `before`, or `None` if that is at its place.
+    #[inline]
+    pub fn find(&self, block: u64, before: Option<Version>) -> (Option<u32>, Reading) {
+        let shared = self.versions.lock();
+        let slot = shared.log.find(block, before);
+        let generation = shared.generation;
+        self.reads.in_flight[generation].fetch_add(1, Ordering::Relaxed);
+        (slot, Reading(generation))
+    }
+
+    /// As [`find`](Self::find), of the newest version, and of the blocks that follow it up to `end`, exclusive: returns the number of blocks that are one
+    /// after the other in the slot (one block) or at their places.
+    #[inline]
+    pub fn find_range(&self, block: u64, end: u64) -> (Option<u32>, u64, Reading) {
+        let shared = self.versions.lock();
+        let slot = shared.log.find(block, None);
+        let last = if slot.is_some() {
+            block + 1
+        } else {
+            let mut rest = block + 1..end;
+            rest.find(|&block| shared.log.find(block, None).is_some())
+                .unwrap_or(end.max(block + 1))
+        };
+        let generation = shared.generation;
+        self.reads.in_flight[generation].fetch_add(1, Ordering::Relaxed);
+        (slot, last - block, Reading(generation))
+    }
+
+    /// A read has completed.
+    #[inline]
+    pub fn read(&self, Reading(generation): Reading) {
+        self.reads.in_flight[generation].fetch_sub(1, Ordering::Release);
+    }
+
+    /// Versions of this epoch below `retired` are retired, if that is not 0.
+    #[inline]
+    pub fn retire(&self, epoch: u64, retired: u64) {
+        let mut shared = self.versions.lock();
+        shared.log.retire(epoch, retired);
+        self.unlock(shared);
+    }
+
+    /// Takes a slot for a write, which says that versions of this epoch below `retired` are retired, if that is not 0.
+    ///
+    /// # Errors
+    ///
+    /// There is none. After [`Full::Wait`], the [doorbell](Self::freed) is rung when there may be some.
+    #[inline]
+    pub fn allocate(&self, epoch: u64, retired: u64) -> Result<u32, Full> {
+        let mut shared = self.versions.lock();
+        shared.log.retire(epoch, retired);
+        let slot = shared.log.allocate(self.reads.owner);
+        if slot == Err(Full::Wait) {
+            // With the log locked: those who free slots look at it afterwards.
+            self.versions.has_waiting.store(true, Ordering::Relaxed);
+        }
+        self.unlock(shared);
+        slot
+    }
+
+    /// Gives a slot its sequence number, directly before it is written.
+    ///
+    /// # Errors
+    ///
+    /// The worker was abandoned.
+    #[inline]
+    pub fn seal(&self, slot: u32, block: u64, version: Version) -> Result<Sealed, ErrorCode> {
+        self.if_attached(|log| Sealed {
+            slot,
+            sequence: log.seal(slot, block, version),
+            retired: log.retired(),
+        })
+    }
+
+    /// A sealed slot is written, or its write has failed.
+    #[inline]
+    pub fn complete(&self, slot: u32, is_written: bool) {
+        self.versions.lock().log.complete(slot, is_written);
+    }
+
+    /// [Seals](Self::seal) and [completes](Self::complete) a slot whose block is there.
+    ///
+    /// # Errors
+    ///
+    /// The worker was abandoned.
+    #[inline]
+    pub fn publish(&self, slot: u32, block: u64, version: Version) -> Result<(), ErrorCode> {
+        self.if_attached(|log| {
+            log.seal(slot, block, version);
+            log.complete(slot, true);
+        })
+    }
+
+    /// Returns the slot of a write that was given up and is not in flight.
+    pub fn release(&self, slot: u32) {
+        self.versions.lock().log.release(slot);
+    }
+
+    /// Descriptor that becomes readable when writes that wait may get slots.
+    #[must_use]
+    pub fn freed(&self) -> BorrowedFd<'_> {
+        self.versions.freed.as_fd()
+    }
+
+    /// Clears the doorbell, before a slot is asked for again.
+    pub fn clear_freed(&self) {
+        self.versions.freed.clear();
+    }
+
+    #[inline]
+    fn if_attached<R>(&self, f: impl FnOnce(&mut Log) -> R) -> Result<R, ErrorCode> {
+        let mut shared = self.versions.lock();
+        if self.reads.is_abandoned.load(Ordering::Relaxed) {
+            return Err(ErrorCode::SHUTDOWN);
+        }
+        Ok(f(&mut shared.log))
+    }
+
+    #[inline]
+    fn unlock(&self, shared: MutexGuard<'_, Shared>) {
+        let wants_apply = shared.log.wants_apply();
+        drop(shared);
+        if wants_apply {
+            self.versions.want_apply();
+        }
+    }
+}
+
+impl Drop for WorkerVersions {
+    fn drop(&mut self) {
+        let mut shared = self.versions.lock();
+        shared.log.leave(self.reads.owner);
+        shared.workers.retain(|it| !Arc::ptr_eq(it, &self.reads));
+    }
+}
+
+/// An event descriptor.
+#[derive(Debug)]
+struct Doorbell(OwnedFd);
+
+impl Doorbell {
+    fn new() -> io::Result<Self> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        Ok(Self(eventfd(0, flags)?))
+    }
+
+    fn ring(&self) {
+        // It fails only if it is readable already.
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+
+    fn clear(&self) {
+        // It fails only if it is not readable.
+        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+    }
+
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

@@ -1,0 +1,206 @@
+//! Slots and the tail of the log in a backing file: their bytes and places.
+
+use std::io;
+
+use crc_fast::{CrcAlgorithm, Digest};
+use wire::backing::{TAIL_OFFSETS, VersionSlot, VersionTail};
+
+use super::{Found, Tail, Version, slot_count};
+use crate::content::Geometry;
+use crate::metadata::Medium;
+
+/// Alignment of slots in bytes: that of the strictest disks and file systems.
+const ALIGNMENT: u64 = 4096;
+
+/// Slots for versions in a backing file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SlotArea {
+    /// Offset of the first slot in the file: a multiple of 4096.
+    pub offset: u64,
+    /// Size of a slot in bytes: a multiple of 4096.
+    pub slot_size: u32,
+    /// Number of slots; 0 if blocks have no versions.
+    pub count: u32,
+}
+
+impl SlotArea {
+    /// The slots of a new file, whose blocks begin at `content_offset`.
+    #[must_use]
+    pub fn new(geometry: Geometry, content_offset: u64) -> Self {
+        let slot_size =
+            (u64::from(geometry.block_size) + VersionSlot::SIZE as u64).next_multiple_of(ALIGNMENT);
+        let count = slot_count(geometry.block_size, geometry.block_count, slot_size);
+        match u32::try_from(slot_size) {
+            Ok(slot_size) if count != 0 => Self {
+                offset: (content_offset + geometry.capacity()).next_multiple_of(ALIGNMENT),
+                slot_size,
+                count,
+            },
+            _ => Self::default(),
+        }
+    }
+
+    /// `true` if these are slots for such blocks, after them.
+    #[must_use]
+    pub fn fits(self, geometry: Geometry, content_offset: u64) -> bool {
+        let content_end = content_offset.saturating_add(geometry.capacity());
+        let needed = u64::from(geometry.block_size) + VersionSlot::SIZE as u64;
+        self == Self::default()
+            || self.count != 0
+                && self.offset >= content_end
+                && self.offset.is_multiple_of(ALIGNMENT)
+                && u64::from(self.slot_size) >= needed
+                && u64::from(self.slot_size).is_multiple_of(ALIGNMENT)
+                && self.end().is_some()
+    }
+
+    /// Offset of the first byte after the slots; `None` if there is no such offset.
+    #[must_use]
+    pub fn end(self) -> Option<u64> {
+        (u64::from(self.slot_size) * u64::from(self.count)).checked_add(self.offset)
+    }
+
+    /// Offset of a slot in the file.
+    #[inline]
+    #[must_use]
+    pub fn offset_of(self, slot: u32) -> u64 {
+        self.offset + u64::from(slot) * u64::from(self.slot_size)
+    }
+}
+
+/// Checksum of a slot, computed piece by piece.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SlotChecksum(u64);
+
+impl SlotChecksum {
+    /// Of no bytes.
+    pub const NONE: Self = Self(0xFFFF_FFFF);
+
+    /// Continues with the next bytes of the block.
+    #[inline]
+    pub fn update(&mut self, bytes: &[u8]) {
+        let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, self.0);
+        digest.update(bytes);
+        self.0 = digest.get_state();
+    }
+
+    /// The record of a slot with the block of which this is the checksum.
+    #[inline]
+    #[must_use]
+    pub fn record(
+        self,
+        sequence: u64,
+        block: u64,
+        version: Version,
+        retired: Version,
+    ) -> [u8; VersionSlot::SIZE] {
+        let mut record = VersionSlot {
+            sequence,
+            block,
+            epoch: version.epoch,
+            number: version.number,
+            retired_epoch: retired.epoch,
+            retired: retired.number,
+            checksum: 0,
+        }
+        .emit();
+        let before = VersionSlot::SIZE - size_of::<u32>();
+        let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, self.0);
+        digest.update(&record[..before]);
+        record[before..].copy_from_slice(&(digest.finalize() as u32).to_be_bytes());
+        record
+    }
+}
+
+/// What a slot with these bytes holds; `None` if it is not whole. The block is the first `block_size` bytes.
+#[must_use]
+pub fn parse_slot(slot: u32, bytes: &[u8], block_size: usize) -> Option<Found> {
+    let record = bytes.get(block_size..block_size + VersionSlot::SIZE)?;
+    let parsed = VersionSlot::parse(record).ok()?;
+    let version = Version {
+        epoch: parsed.epoch,
+        number: parsed.number,
+    };
+    let retired = Version {
+        epoch: parsed.retired_epoch,
+        number: parsed.retired,
+    };
+    let mut checksum = SlotChecksum::NONE;
+    checksum.update(&bytes[..block_size]);
+    let expected = checksum.record(parsed.sequence, parsed.block, version, retired);
+    (expected == record).then_some(Found {
+        slot,
+        sequence: parsed.sequence,
+        block: parsed.block,
+        version,
+        retired,
+    })
+}
+
+/// The two places of the tail in a file, used as those of the superblock.
+#[derive(Debug, Default)]
+pub struct TailPlaces {
+    /// Sequence of the newest record.
+    sequence: u64,
+}
+
+impl TailPlaces {
+    /// Finds the newest valid record in the contents of both places. What is in the other one is of no interest: zeros, an older
+    /// one, or what a power failure left.
+    #[must_use]
+    pub fn new(places: &[[u8; VersionTail::SIZE]; 2]) -> (Self, Tail) {
+        let newest = places
+            .iter()
+            .filter_map(|bytes| {
+                let record = VersionTail::parse(bytes).ok()?;
+                (record.checksum == checksum(bytes)).then_some(record)
+            })
+            .max_by_key(|record| record.sequence);
+        let Some(record) = newest else {
+            return (Self::default(), Tail::default());
+        };
+        let tail = Tail {
+            sequence: record.tail,
+            last: Version {
+                epoch: record.last_epoch,
+                number: record.last_number,
+            },
+            retired: Version {
+                epoch: record.retired_epoch,
+                number: record.retired,
+            },
+        };
+        let sequence = record.sequence;
+        (Self { sequence }, tail)
+    }
+
+    /// Writes the tail durably. The previous one stays valid until then.
+    ///
+    /// # Errors
+    ///
+    /// The medium failed: either one may be found later.
+    pub fn write(&mut self, medium: &impl Medium, tail: Tail) -> io::Result<()> {
+        let sequence = self.sequence + 1;
+        let mut bytes = VersionTail {
+            sequence,
+            tail: tail.sequence,
+            last_epoch: tail.last.epoch,
+            last_number: tail.last.number,
+            retired_epoch: tail.retired.epoch,
+            retired: tail.retired.number,
+            checksum: 0,
+        }
+        .emit();
+        let checksum = checksum(&bytes).to_be_bytes();
+        bytes[VersionTail::SIZE - checksum.len()..].copy_from_slice(&checksum);
+        medium.write_at(&bytes, TAIL_OFFSETS[(sequence % 2) as usize])?;
+        medium.sync()?;
+        self.sequence = sequence;
+        Ok(())
+    }
+}
+
+/// Checksum of the bytes before it.
+fn checksum(record: &[u8]) -> u32 {
+    crc_fast::crc32_iscsi(&record[..record.len() - size_of::<u32>()])
+}
