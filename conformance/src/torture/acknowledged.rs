@@ -254,8 +254,8 @@ fn other_storage(run: &mut Run<'_>) -> Result<(), Violation> {
     std::fs::rename(&disk, disk.with_extension("true"))?;
     run.deployment.start_target(0)?;
     // Reads may fail, now or after the front end has waited for the storage, and verify their content if not.
-    let storage = run.storage.clone();
-    let reader = std::thread::spawn(move || client.read(0, storage.oracle().block_size()));
+    let size = run.form().block_size;
+    let reader = std::thread::spawn(move || client.read(0, size));
     std::thread::sleep(Duration::from_secs(4));
     run.deployment.kill(&[Part::Target(0)])?;
     std::fs::rename(disk.with_extension("true"), &disk)?;

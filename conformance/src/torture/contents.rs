@@ -259,7 +259,7 @@ fn two_old_copies(run: &mut Run<'_>) -> Result<(), Violation> {
     let reader =
         std::thread::spawn(
             move || match storage.connect_within(Duration::from_secs(3))? {
-                Some(mut client) => client.read(0, storage.oracle().block_size()).map(Some),
+                Some(mut client) => client.read(0, size).map(Some),
                 None => Ok(None),
             },
         );

@@ -1,6 +1,7 @@
 //! Processes of one deployment, with their files: started, restarted, signalled, and inspected.
 
 use std::fs;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use deployment::implementation::Role;
 use deployment::log::{self, LogEvent, waits_for_initiator};
 use deployment::process::{Process, Signal, is_orderly};
-use deployment::sandbox::{HOST_DEVICE, Sandbox};
+use deployment::sandbox::{HOST_DEVICE, Sandbox, entries};
 
 use super::Settings;
 use crate::hammer::{Redundancy, of_log};
@@ -24,6 +25,9 @@ const CONTROL_TIMEOUT: &str = "4";
 pub(super) const IO_TIMEOUT: u64 = 20;
 /// Seconds for which the front end waits for a service.
 const RECONNECT_TIMEOUT: &str = "60";
+/// softdoca's environment variables for the runtime directory and the address of a machine.
+const RUNTIME_DIR: &str = "SOFTDOCA_RUNTIME_DIR";
+const ADDRESS: (&str, &str) = ("SOFTDOCA_ADDRESS", "127.0.0.1");
 /// Mounts a file over the machine's boot identifier, and becomes the program that follows.
 const BOOT: &str = "mount --bind \"$0\" /proc/sys/kernel/random/boot_id && exec \"$@\"";
 
@@ -86,13 +90,19 @@ pub(super) struct Deployment<'a> {
     pub(super) target_script: Option<String>,
     /// `true` if the script adds the flag for the backing file.
     pub(super) has_disk_of_script: bool,
+    /// `true` if each target is on a machine of its own: with its boot identifier and its runtime directory, and RDMA over loopback.
+    has_machines: bool,
     starts: u32,
     service_log: PathBuf,
 }
 
 impl<'a> Deployment<'a> {
     /// Reserves ports; starts no process.
-    pub(super) fn new(settings: &'a Settings, form: Form) -> Result<Self, Violation> {
+    pub(super) fn new(
+        settings: &'a Settings,
+        form: Form,
+        has_machines: bool,
+    ) -> Result<Self, Violation> {
         let sandbox = Sandbox::new()?;
         let targets = (0..form.targets()).map(|index| {
             Ok(Target {
@@ -115,6 +125,7 @@ impl<'a> Deployment<'a> {
             logical_block_size: is_set.then_some(form.block_size),
             target_script: None,
             has_disk_of_script: false,
+            has_machines,
             starts: 0,
             settings,
         })
@@ -128,6 +139,19 @@ impl<'a> Deployment<'a> {
 
     pub(super) fn socket(&self) -> PathBuf {
         self.sandbox.path("nbd.socket")
+    }
+
+    /// Runtime directory of a target's machine.
+    fn runtime_of(&self, target: usize) -> PathBuf {
+        let name = self.form.layout.targets()[target];
+        self.sandbox.path(&format!("run-{name}"))
+    }
+
+    /// Runs a command on the machine of service and front end.
+    fn on_machine_of_service(&self, command: &mut Command) {
+        if self.has_machines {
+            command.env(ADDRESS.0, ADDRESS.1);
+        }
     }
 
     fn limit(&self) -> Duration {
@@ -183,7 +207,12 @@ impl<'a> Deployment<'a> {
         if let Some(script) = &self.target_script {
             command = deployment::wrap("sh", ["-c", script, "sh"], &command);
         }
-        if self.settings.has_machines {
+        if self.has_machines {
+            let runtime = self.runtime_of(target);
+            if !runtime.exists() {
+                fs::DirBuilder::new().mode(0o700).create(&runtime)?;
+            }
+            command.env(RUNTIME_DIR, runtime).env(ADDRESS.0, ADDRESS.1);
             let text = uuid(boot);
             let file = self
                 .sandbox
@@ -236,6 +265,7 @@ impl<'a> Deployment<'a> {
         {
             command.args(["--logical-block-size", &size.to_string()]);
         }
+        self.on_machine_of_service(&mut command);
         let name = format!("service-{}", self.starts);
         let log = self.sandbox.log(&name)?;
         self.service_log = self.sandbox.path(&format!("{name}.log"));
@@ -254,6 +284,7 @@ impl<'a> Deployment<'a> {
             .args(["--reconnect-timeout", RECONNECT_TIMEOUT])
             .args(["--output", "json", "--socket"])
             .arg(self.socket());
+        self.on_machine_of_service(&mut command);
         command
     }
 
@@ -291,6 +322,7 @@ impl<'a> Deployment<'a> {
             .arg("--storage-plain-content")
             .arg(content)
             .args(["--run-limit-operation-count", &self.form.blocks.to_string()]);
+        self.on_machine_of_service(&mut command);
         Ok(command)
     }
 
@@ -381,12 +413,17 @@ impl<'a> Deployment<'a> {
         parts
     }
 
-    /// Removes what a restart of the machine removes: all of the runtime directory.
-    pub(super) fn clear_runtime_directory(&self) -> Result<(), Violation> {
-        for path in self.sandbox.leftovers()? {
-            // Sockets and files only.
-            fs::remove_file(path)?;
+    /// Removes what restarts of all machines remove: the content of the runtime directories.
+    pub(super) fn clear_runtime_directories(&self) -> Result<(), Violation> {
+        let mut left = self.sandbox.leftovers()?;
+        for target in 0..self.targets.len() {
+            let runtime = self.runtime_of(target);
+            if runtime.exists() {
+                left.extend(entries(&runtime)?);
+            }
         }
+        // Sockets and files only.
+        left.iter().try_for_each(fs::remove_file)?;
         Ok(())
     }
 

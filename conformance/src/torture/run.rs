@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use deployment::process::Signal;
 use fastrand::Rng;
@@ -17,6 +17,9 @@ use crate::role::{During as _, Violation};
 
 /// Time in which the front end must answer: longer than it waits for a service.
 const REPLY_LIMIT: Duration = Duration::from_secs(90);
+
+/// Time in which all blocks must be read, or be I/O errors.
+const READ_LIMIT: Duration = Duration::from_secs(60);
 
 /// Result of a run.
 pub(super) struct Outcome {
@@ -54,7 +57,7 @@ impl<'a> Run<'a> {
                 blocks: rng.u64(24..64),
             },
         };
-        let mut run = match Run::new(settings, form, rng, seed) {
+        let mut run = match Run::new(settings, attack, form, rng, seed) {
             Ok(run) => run,
             Err(violation) => {
                 return Outcome {
@@ -83,8 +86,14 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn new(settings: &'a Settings, form: Form, rng: Rng, seed: u64) -> Result<Self, Violation> {
-        let mut deployment = Deployment::new(settings, form)?;
+    fn new(
+        settings: &'a Settings,
+        attack: &Attack,
+        form: Form,
+        rng: Rng,
+        seed: u64,
+    ) -> Result<Self, Violation> {
+        let mut deployment = Deployment::new(settings, form, attack.needs_machines)?;
         let is_set = form.layout == Layout::Gga;
         if is_set && settings.degraded {
             deployment.service_flags = ["--degraded", "on"].map(str::to_owned).to_vec();
@@ -192,7 +201,14 @@ impl<'a> Run<'a> {
         let size = self.form().block_size;
         let mut client = self.storage.connect()?;
         let mut failed = Vec::new();
+        let began = Instant::now();
         for block in 0..self.form().blocks {
+            if began.elapsed() > READ_LIMIT {
+                return Err(Violation::expected(
+                    format!("all blocks to be read within {READ_LIMIT:?}"),
+                    format!("I/O errors of the blocks {failed:?}, block {block} next"),
+                ));
+            }
             match client.read(block * size as u64, size)? {
                 Reply::Done => {}
                 Reply::Failed(_) => failed.push(block),
@@ -228,7 +244,7 @@ impl<'a> Run<'a> {
     pub(super) fn kill_somehow(&mut self) -> Result<(), Violation> {
         let parts = self.deployment.running();
         self.deployment.kill(&parts)?;
-        self.deployment.clear_runtime_directory()
+        self.deployment.clear_runtime_directories()
     }
 
     /// Writes some blocks of a new storage.
@@ -303,7 +319,7 @@ impl<'a> Run<'a> {
     pub(super) fn lose_unflushed(&mut self) -> Result<(), Violation> {
         let all: Vec<usize> = (0..self.form().targets()).collect();
         self.lose_unflushed_of(&all)?;
-        self.deployment.clear_runtime_directory()
+        self.deployment.clear_runtime_directories()
     }
 
     /// Loses changes of some disks, whose targets are down, and restarts their machines.

@@ -1,12 +1,12 @@
 //! R7 and R9: sets are used only as they were created, and stop without a trace.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use deployment::log::{self, LogEvent};
 
 use super::Attack;
 use super::client::Mix;
-use super::deployment::Part;
+use super::deployment::{Part, TICK};
 use super::disks;
 use super::run::Run;
 use crate::matrix::Layout;
@@ -136,12 +136,17 @@ fn misuse(run: &mut Run<'_>, way: Use, matrix: &str, foreign: &[Vec<u8>]) -> Res
     run.deployment.spawn_front_end()?;
     let storage = run.storage.clone();
     let user = std::thread::spawn(move || {
-        let Some(mut client) = storage.connect_within(Duration::from_secs(3))? else {
+        let Some(mut client) = storage.connect_within(Duration::from_secs(10))? else {
             return Ok(());
         };
         client.read(0, 512).map(drop)
     });
-    std::thread::sleep(Duration::from_secs(5));
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !run.deployment.log().contains("expected") && Instant::now() < deadline {
+        std::thread::sleep(TICK);
+    }
+    // For a service that would not leave it at that.
+    run.sleep(500..1500);
     let log = run.deployment.log();
     let status = run.deployment.running();
     run.kill_somehow()?;
