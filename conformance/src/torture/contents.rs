@@ -255,7 +255,7 @@ fn two_old_copies(run: &mut Run<'_>) -> Result<(), Violation> {
     run.deployment.spawn_service()?;
     run.deployment.spawn_front_end()?;
     // Reads must fail, or wait; they verify their content if they succeed.
-    let storage = run.storage.clone();
+    let (storage, size) = (run.storage.clone(), run.form().block_size);
     let reader =
         std::thread::spawn(
             move || match storage.connect_within(Duration::from_secs(3))? {

@@ -340,6 +340,13 @@ impl<'a> Deployment<'a> {
             .is_some_and(|process| !process.has_ended())
     }
 
+    /// Process identifier of a process that was started.
+    pub(super) fn id(&mut self, part: Part) -> Result<u32, Violation> {
+        let process = self.slot(part).as_ref();
+        let id = process.map(Process::id);
+        id.ok_or_else(|| Violation::new(format!("{part:?} was not started")))
+    }
+
     /// Sends a signal to a process, if it was started.
     pub(super) fn signal(&mut self, part: Part, signal: Signal) {
         if let Some(process) = self.slot(part) {
@@ -430,6 +437,11 @@ impl<'a> Deployment<'a> {
     /// The service's log since its start.
     pub(super) fn log(&self) -> String {
         fs::read_to_string(&self.service_log).unwrap_or_default()
+    }
+
+    /// The log of all starts of a process.
+    pub(super) fn log_of(&self, name: &str) -> String {
+        fs::read_to_string(self.sandbox.path(&format!("{name}.log"))).unwrap_or_default()
     }
 
     /// Number of lines of the service's log that report an event.

@@ -1,7 +1,11 @@
 //! S4: disks that fail or are full, and files that are changed below a target.
 
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
+
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 use super::Attack;
 use super::client::{Client, Reply};
@@ -194,79 +198,84 @@ fn changed_below_set(run: &mut Run<'_>, change: Change) -> Result<(), Violation>
     run.read_all("without this target")
 }
 
-fn file_size_limit(run: &mut Run<'_>) -> Result<(), Violation> {
-    run.start()?;
-    run.fill()?;
-    run.deployment.stop()?;
-    let half = CONTENT + run.form().blocks as usize / 2 * run.form().block_size;
-    // The unit of the shell's limit is 512 or 1024 bytes.
-    run.deployment.target_script = Some(format!("ulimit -f {} && exec \"$@\"", half / 1024));
-    run.start()?;
+/// Overwrites all blocks, and returns the number of failed writes.
+fn overwrite(run: &mut Run<'_>) -> Result<u64, Violation> {
     let mut client = run.storage.connect()?;
     let size = run.form().block_size;
     let mut failed = 0;
     for block in 0..run.form().blocks {
         let offset = block * size as u64;
-        let data = run.storage.content(&mut run.rng, offset, size);
+        let data = random(run, size);
         match client.write(offset, &data)? {
             Reply::Done => {}
             Reply::Failed(_) => failed += 1,
             Reply::Lost => return Err(Violation::new("the front end closed a connection")),
         }
     }
-    Violation::unless(failed > 0, "errors of writes beyond the limit", failed)?;
+    Ok(failed)
+}
+
+fn random(run: &mut Run<'_>, size: usize) -> Vec<u8> {
+    let mut data = vec![0; size];
+    run.rng.fill(&mut data);
+    data
+}
+
+/// Ends a deployment whose target has had failed writes, and fails unless its exit status is 1.
+fn end_after_failed_writes(run: &mut Run<'_>, failed: u64, why: &str) -> Result<(), Violation> {
+    Violation::unless(failed > 0, format!("errors of {why}"), "none")?;
+    // What can be read must be right.
     let unread = run.failed_reads()?;
     run.excuse("S4", failed + unread.len() as u64);
     run.deployment.terminate(Part::FrontEnd)?;
     run.deployment.terminate(Part::Service)?;
-    expect_failure_of(run, 0, "failed writes")?;
-    run.deployment.target_script = None;
+    expect_failure_of(run, 0, why)
+}
+
+fn file_size_limit(run: &mut Run<'_>) -> Result<(), Violation> {
+    run.start()?;
+    run.fill()?;
+    let half = CONTENT as u64 + run.form().blocks / 2 * run.form().block_size as u64;
+    let id = run.deployment.id(Part::Target(0))?;
+    let id = i32::try_from(id).ok().and_then(Pid::from_raw);
+    let limit = Rlimit {
+        current: Some(half),
+        maximum: None,
+    };
+    prlimit(id, Resource::Fsize, limit).map_err(std::io::Error::from)?;
+    let failed = overwrite(run)?;
+    end_after_failed_writes(run, failed, "writes beyond a limit")?;
     run.start()?;
     run.read_all("without the limit")
 }
 
-/// Script that becomes a target whose working directory is a file system of this size in KiB, with the target's disk on it. The disk is
-/// made sparse, and the rest of the file system filled, if it exists.
-fn on_small_file_system(kib: u64, disk: &str) -> String {
-    format!(
-        "mkdir -p small && mount -t tmpfs -o size={kib}k tmpfs small \
-         && if [ -f {disk} ]; then cp --sparse=always {disk} small/{disk}; cat /dev/zero > small/rest 2>/dev/null; fi; \
-         touch small/{disk} && chmod 600 small/{disk} && touch {disk} && mount --bind small/{disk} {disk} && exec \"$@\""
-    )
-}
-
 fn full_disk(run: &mut Run<'_>) -> Result<(), Violation> {
-    // Blocks that were never written are holes of the copy.
+    // The file is on a file system that only the target sees, and which is filled after holes were made in the file.
+    run.deployment.target_script = Some(
+        "mkdir -p small && mount -t tmpfs -o size=120m tmpfs small && exec \"$@\" --backing-file \"$PWD/small/disk\""
+            .to_owned(),
+    );
+    run.deployment.has_disk_of_script = true;
     run.start()?;
     let mut client = run.storage.connect()?;
     run.write_block(&mut client, 0)?;
     drop(client);
-    run.deployment.stop()?;
+    let id = run.deployment.id(Part::Target(0))?;
+    let small = run.deployment.sandbox.path("small");
+    let small = format!("/proc/{id}/root{}", small.display());
+    let disk = fs::File::options()
+        .write(true)
+        .open(format!("{small}/disk"))?;
     let form = run.form();
-    let size = (CONTENT + form.block_size * form.blocks as usize) / 1024 + 64;
-    run.deployment.target_script = Some(on_small_file_system(size as u64, "target.disk"));
-    run.start()?;
-    let mut client = run.storage.connect()?;
-    let mut failed = 0;
-    for block in 1..form.blocks {
-        let offset = block * form.block_size as u64;
-        let mut data = vec![0; form.block_size];
-        run.rng.fill(&mut data);
-        match client.write(offset, &data)? {
-            Reply::Done => {}
-            Reply::Failed(_) => failed += 1,
-            Reply::Lost => return Err(Violation::new("the front end closed a connection")),
-        }
-    }
-    if failed == 0 {
-        // The target has reserved the space of its holes when it started, or refused to start.
-        return Ok(());
-    }
-    let unread = run.failed_reads()?;
-    run.excuse("S4", failed + unread.len() as u64);
-    run.deployment.terminate(Part::FrontEnd)?;
-    run.deployment.terminate(Part::Service)?;
-    expect_failure_of(run, 0, "writes to a full disk")
+    // Blocks from the second one on, in pages of the file system.
+    let from = (CONTENT + form.block_size).next_multiple_of(4096) as u64;
+    let length = (form.blocks - 1) * form.block_size as u64;
+    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    fallocate(&disk, hole, from, length).map_err(std::io::Error::from)?;
+    let mut rest = fs::File::create(format!("{small}/rest"))?;
+    while rest.write_all(&[1; 4096]).is_ok() {}
+    let failed = overwrite(run)?;
+    end_after_failed_writes(run, failed, "writes to a full disk")
 }
 
 fn no_space_for_the_file(run: &mut Run<'_>) -> Result<(), Violation> {

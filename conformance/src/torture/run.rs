@@ -45,7 +45,7 @@ impl<'a> Run<'a> {
     pub(super) fn of(settings: &'a Settings, attack: &Attack, index: usize, seed: u64) -> Outcome {
         let mut rng = Rng::with_seed(seed ^ (index as u64 + 1) << 48);
         let layout = attack.layouts[rng.usize(..attack.layouts.len())];
-        let form = match rng.u8(..4) {
+        let form = match rng.u8(..6) {
             0 => Form {
                 layout,
                 block_size: 65536,

@@ -41,6 +41,9 @@ pub(super) const ATTACKS: &[Attack] = &[
     ),
 ];
 
+/// Time in which a use must be refused.
+const REFUSAL: Duration = Duration::from_secs(40);
+
 /// Ways to use a set in another way than it was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Use {
@@ -68,6 +71,34 @@ const USES: [Use; 13] = [
     // Twice as likely as the others.
     Use::Matrix,
 ];
+
+impl Use {
+    /// Texts of the expected and of the found value.
+    fn values(self, run: &Run<'_>, matrix: &str) -> (String, String) {
+        let names = run.form().layout.targets();
+        let size = run.form().block_size;
+        let (expected, found) = match self {
+            Self::Matrix => {
+                let other = other_matrix(matrix);
+                return (matrix.to_owned(), other.to_owned());
+            }
+            Self::BlockSize => return (size.to_string(), (size / 2).to_string()),
+            Self::NoBlockSize => return (size.to_string(), "--logical-block-size".to_owned()),
+            Self::Order(a, b) => (names[a], names[b]),
+            Self::OtherSet(target) => (names[target], "set "),
+            Self::ZeroCopy(_) => ("expected", "set"),
+        };
+        (expected.to_owned(), found.to_owned())
+    }
+}
+
+fn other_matrix(matrix: &str) -> &'static str {
+    if matrix == "cauchy" {
+        "vandermonde"
+    } else {
+        "cauchy"
+    }
+}
 
 fn other_use(run: &mut Run<'_>) -> Result<(), Violation> {
     let matrix = ["vandermonde", "cauchy"][run.rng.usize(..2)];
@@ -103,11 +134,7 @@ fn misuse(run: &mut Run<'_>, way: Use, matrix: &str, foreign: &[Vec<u8>]) -> Res
     let mut expected = before.clone();
     match way {
         Use::Matrix => {
-            let other = if matrix == "cauchy" {
-                "vandermonde"
-            } else {
-                "cauchy"
-            };
+            let other = other_matrix(matrix);
             if let Some(last) = run.deployment.service_flags.last_mut() {
                 other.clone_into(last);
             }
@@ -131,6 +158,7 @@ fn misuse(run: &mut Run<'_>, way: Use, matrix: &str, foreign: &[Vec<u8>]) -> Res
     for target in 0..run.form().targets() {
         run.deployment.start_target(target)?;
     }
+    let said = run.deployment.log_of("front_end").len();
     run.deployment.spawn_service()?;
     // A set with a block size of its own has another size, so a client's connection to it is a violation, too.
     run.deployment.spawn_front_end()?;
@@ -141,13 +169,19 @@ fn misuse(run: &mut Run<'_>, way: Use, matrix: &str, foreign: &[Vec<u8>]) -> Res
         };
         client.read(0, 512).map(drop)
     });
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !run.deployment.log().contains("expected") && Instant::now() < deadline {
+    let (expected_text, found_text) = way.values(run, matrix);
+    let is_refused = |run: &Run<'_>| {
+        let log = run.deployment.log() + &run.deployment.log_of("front_end")[said..];
+        log.contains(&expected_text) && log.contains(&found_text)
+    };
+    let deadline = Instant::now() + REFUSAL;
+    while !is_refused(run) && Instant::now() < deadline {
         std::thread::sleep(TICK);
     }
     // For a service that would not leave it at that.
     run.sleep(500..1500);
-    let log = run.deployment.log();
+    let is_refused = is_refused(run);
+    let log = run.deployment.log() + &run.deployment.log_of("front_end")[said..];
     let status = run.deployment.running();
     run.kill_somehow()?;
     match user.join() {
@@ -156,8 +190,8 @@ fn misuse(run: &mut Run<'_>, way: Use, matrix: &str, foreign: &[Vec<u8>]) -> Res
         Err(_) => return Err(Violation::new("a client has panicked")),
     }
     Violation::unless(
-        log.contains("expected"),
-        "a refusal with the expected and the found value",
+        is_refused,
+        format!("a refusal with the values {expected_text:?} and {found_text:?}"),
         format!("processes {status:?} and this log: {}", tail(&log)),
     )?;
     for (target, expected) in expected.iter().enumerate() {
