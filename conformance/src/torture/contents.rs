@@ -415,7 +415,7 @@ fn damage_with_target_offline(run: &mut Run<'_>) -> Result<(), Violation> {
     let limit = Duration::from_secs(60);
     run.deployment
         .wait_for_log("the rebuild has completed", limit, |it| {
-            it.redundancy() == crate::hammer::Redundancy::Whole
+            it.set_state().is_whole()
         })?;
     let failed = run.failed_reads().during(&when)?;
     run.excuse("R5", failed.len() as u64);

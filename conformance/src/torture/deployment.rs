@@ -1,5 +1,6 @@
 //! Processes of one deployment, with their files: started, restarted, signalled, and inspected.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::ExitStatusExt as _;
@@ -13,7 +14,6 @@ use deployment::process::{Process, Signal, is_orderly};
 use deployment::sandbox::{HOST_DEVICE, Sandbox, entries};
 
 use super::Settings;
-use crate::hammer::{Redundancy, of_log};
 use crate::matrix::Layout;
 use crate::role::Violation;
 
@@ -451,8 +451,9 @@ impl<'a> Deployment<'a> {
             .count()
     }
 
-    pub(super) fn redundancy(&self) -> Redundancy {
-        of_log(&self.log(), self.form.layout.targets())
+    /// State of the set in the current session, according to the service's log.
+    pub(super) fn set_state(&self) -> SetState {
+        SetState::of(&self.log(), self.form.layout.targets())
     }
 
     /// Waits until the service's log fulfils a condition.
@@ -485,7 +486,7 @@ impl<'a> Deployment<'a> {
     pub(super) fn wait_until_whole(&mut self) -> Result<(), Violation> {
         let limit = self.limit();
         self.wait_for_log("all targets are up to date", limit, |it| {
-            it.redundancy() == Redundancy::Whole
+            it.set_state().is_whole()
         })
     }
 
@@ -493,8 +494,61 @@ impl<'a> Deployment<'a> {
     pub(super) fn wait_until_detached(&mut self, target: usize) -> Result<(), Violation> {
         let limit = self.limit();
         self.wait_for_log("it goes on without a target", limit, |it| {
-            it.redundancy() == Redundancy::Without(target)
+            it.set_state().lacks(target)
         })
+    }
+}
+
+/// State of a set in one session.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct SetState {
+    /// `true` if the session has reported a state.
+    is_known: bool,
+    /// Targets that are offline, or not current yet.
+    missing: BTreeSet<usize>,
+    is_resyncing: bool,
+}
+
+impl SetState {
+    fn of(log: &str, targets: &[&str]) -> Self {
+        let mut state = Self::default();
+        for event in log::events(log) {
+            let mut report = |name: &str, is_missing: bool| {
+                let index = targets.iter().position(|target| *target == name);
+                state.is_known = true;
+                if let Some(index) = index {
+                    if is_missing {
+                        state.missing.insert(index);
+                    } else {
+                        state.missing.remove(&index);
+                    }
+                }
+            };
+            match event {
+                LogEvent::TargetDetached(name)
+                | LogEvent::SetFailed(name)
+                | LogEvent::TargetMissing(name)
+                | LogEvent::RebuildStarted { target: name, .. } => report(name, true),
+                LogEvent::TargetUpToDate(name) => report(name, false),
+                LogEvent::AllUpToDate => {
+                    state.missing.clear();
+                    state.is_known = true;
+                }
+                LogEvent::ResyncStarted { .. } => state.is_resyncing = true,
+                LogEvent::ResyncCompleted => state.is_resyncing = false,
+                LogEvent::WaitingForInitiator => state = Self::default(),
+                _ => {}
+            }
+        }
+        state
+    }
+
+    pub(super) fn is_whole(&self) -> bool {
+        self.is_known && !self.is_resyncing && self.missing.is_empty()
+    }
+
+    pub(super) fn lacks(&self, target: usize) -> bool {
+        self.missing.contains(&target)
     }
 }
 
@@ -515,4 +569,33 @@ pub(super) fn has_machines() -> bool {
         .arg("true")
         .output()
         .is_ok_and(|output| output.status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn set_is_whole_when_no_target_is_missing_and_nothing_is_verified() {
+        let targets = Layout::Gga.targets();
+        let waits = "waiting for the initiator on Comch\n";
+        let current = "INFO all storage targets are up to date\n";
+        let missing = "WARN storage target data_p is missing: starting without it\n";
+        let lost = "WARN detached storage target data_2, going on without it: reset\n";
+        let back = "INFO storage target data_2 is up to date: 3 stripes rebuilt in 1ms\n";
+        let resynced = "INFO resync completed: 4 stripes\n";
+        let cases = [
+            (vec![waits], false),
+            (vec![waits, current], true),
+            (vec![current, waits], false),
+            (vec![waits, missing, resynced], false),
+            (vec![current, lost], false),
+            (vec![current, lost, back], true),
+        ];
+        for (lines, expected) in cases {
+            let log = lines.concat();
+            assert_eq!(SetState::of(&log, targets).is_whole(), expected, "{log}");
+        }
+        assert!(SetState::of(&[current, lost].concat(), targets).lacks(1));
+    }
 }

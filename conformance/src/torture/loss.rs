@@ -11,7 +11,6 @@ use super::client::{Mix, Reply};
 use super::deployment::{IO_TIMEOUT, Part};
 use super::disks::Damage;
 use super::run::{Run, expect_done};
-use crate::hammer::Redundancy;
 use crate::role::{During as _, Violation};
 
 pub(super) const ATTACKS: &[Attack] = &[
@@ -550,8 +549,7 @@ fn rebuild_over_unreadable_chunks(run: &mut Run<'_>) -> Result<(), Violation> {
         format!("I/O errors of the blocks {bad:?} only"),
         format!("I/O errors of {failed:?}"),
     )?;
-    let is_up_to_date =
-        |it: &super::deployment::Deployment<'_>| it.redundancy() == Redundancy::Whole;
+    let is_up_to_date = |it: &super::deployment::Deployment<'_>| it.set_state().is_whole();
     run.deployment
         .wait_for_log(
             "the rebuild has completed",
