@@ -1,28 +1,22 @@
-//! Compression of a block into a stored block with its checksum, and decompression, with contents like the bench's.
+//! Compression of a block into a stored block, and decompression, with contents like the bench's.
 
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use role_common::stored_block::{Checksum, Encoder, Geometry, Place};
-use role_common::superblock::SetId;
+use role_common::stored_block::{Encoder, Geometry};
 
 /// Block sizes in bytes.
 const BLOCKS: [usize; 2] = [4 << 10, 64 << 10];
-
-const PLACE: Place = Place {
-    set: SetId::NONE,
-    stripe: 0,
-};
 
 fn blocks(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("LZ4");
     for size in BLOCKS {
         let content = bench::deployment::content(size);
         group.throughput(Throughput::Bytes(size as u64));
-        let mut encoder = Encoder::new(Geometry::compatible(size as u32), Checksum::Crc32c);
+        let mut encoder = Encoder::new(Geometry::compatible(size as u32));
         group.bench_function(BenchmarkId::new("stored block", size), |bencher| {
             bencher.iter(|| {
-                let stored = encoder.encode(black_box(&content), PLACE);
+                let stored = encoder.encode(black_box(&content));
                 black_box(stored.expect("it compresses").len())
             });
         });

@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 
 use deployment::network::Network;
 use deployment::process::Process;
-use role_common::stored_block::{Checksum, Encoder, Geometry, Place};
-use role_common::superblock::SetId;
+use role_common::stored_block::{Encoder, Geometry};
 use serde::Serialize;
 use yardstick::ring::{Load, Measured, Pipeline};
 
@@ -203,23 +202,19 @@ pub struct ErasureCoding {
 /// Compression and decompression of blocks as gga stores them.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Lz4 {
-    /// From content to a stored block with its checksum.
+    /// From content to a stored block.
     pub compress: Speed,
-    /// From LZ4 data to content, without verifying checksums.
+    /// From LZ4 data to content.
     pub decompress: Speed,
 }
 
 /// LZ4 of blocks of the initiator's content; `None` if it does not compress.
 pub fn lz4(content: &[u8], time: Duration) -> Option<Lz4> {
     let size = u32::try_from(content.len()).ok()?;
-    let mut encoder = Encoder::new(Geometry::compatible(size), Checksum::Crc32c);
-    let place = Place {
-        set: SetId::NONE,
-        stripe: 0,
-    };
-    encoder.encode(content, place).ok()?;
+    let mut encoder = Encoder::new(Geometry::compatible(size));
+    encoder.encode(content).ok()?;
     let compress = speed(content.len(), time, || {
-        black_box(encoder.encode(black_box(content), place).is_ok());
+        black_box(encoder.encode(black_box(content)).is_ok());
     });
     let compressed: Vec<Vec<u8>> = content
         .chunks(64 << 10)

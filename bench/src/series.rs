@@ -134,9 +134,9 @@ impl AfterPause {
 /// Times of gga's kernels for a block of 4 KiB, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct BlockKernels {
-    /// Compression to a stored block with its checksum.
+    /// Compression to a stored block.
     pub compress_ns: f64,
-    /// Decompression, without verifying checksums.
+    /// Decompression.
     pub decompress_ns: f64,
     /// Parity of two halves of 2 KiB.
     pub create_ns: f64,

@@ -25,6 +25,7 @@ mod sdk;
 mod sessions;
 mod terminal;
 mod tls;
+mod verifiers;
 mod vhost_user_blk;
 
 /// Cargo does not discover test files here: a file that is not declared above would never run.

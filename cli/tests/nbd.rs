@@ -14,13 +14,18 @@ use crate::nbd_client::{
 use crate::support::{Sandbox, TIMEOUT, default_deadline, ended, expect_failure, mentions, text};
 use deployment::process::{Process, Signal};
 
-const FOREVER: [&str; 2] = ["--sessions", "forever"];
+pub const FOREVER: [&str; 2] = ["--sessions", "forever"];
 
 /// Size of the storages in bytes.
-const SIZE: usize = 16 << 20;
+pub const SIZE: usize = 16 << 20;
 
 /// Starts a server, and returns it with its socket.
-fn serve(sandbox: &Sandbox, arguments: &[&str]) -> (Process, PathBuf) {
+pub fn serve(sandbox: &Sandbox, arguments: &[&str]) -> (Process, PathBuf) {
+    serve_waiting(sandbox, "300", arguments)
+}
+
+/// Starts a server whose I/Os fail after so many seconds without a service.
+pub fn serve_waiting(sandbox: &Sandbox, seconds: &str, arguments: &[&str]) -> (Process, PathBuf) {
     let socket = sandbox.path("socket");
     let base = [
         "nbd",
@@ -31,7 +36,7 @@ fn serve(sandbox: &Sandbox, arguments: &[&str]) -> (Process, PathBuf) {
         "--control-timeout",
         "60",
         "--reconnect-timeout",
-        "300",
+        seconds,
         "--output",
         "json",
         "--socket",
@@ -50,14 +55,14 @@ fn serve(sandbox: &Sandbox, arguments: &[&str]) -> (Process, PathBuf) {
 }
 
 /// Stops a process cleanly.
-fn stop(mut process: Process) {
+pub fn stop(mut process: Process) {
     process.signal(Signal::TERM);
     let status = process.wait(default_deadline()).expect("it ends");
     assert!(status.success(), "{status}: {}", process.stderr());
 }
 
-/// A target with a backing file, so that it supports flush.
-fn target(sandbox: &Sandbox, name: &str, block_size: &str) -> (Process, u16) {
+/// Flags of a target with a backing file of this name, so that it supports flush.
+pub fn target_flags(sandbox: &Sandbox, name: &str, block_size: &str) -> Vec<String> {
     let blocks = (SIZE / 4096).to_string();
     let file = sandbox.path(name);
     let arguments = [
@@ -70,7 +75,13 @@ fn target(sandbox: &Sandbox, name: &str, block_size: &str) -> (Process, u16) {
         "--backing-io",
         "buffered",
     ];
-    sandbox.target(&[&arguments[..], &FOREVER].concat())
+    let flags = arguments.iter().chain(&FOREVER);
+    flags.map(|flag| (*flag).to_owned()).collect()
+}
+
+pub fn target(sandbox: &Sandbox, name: &str, block_size: &str) -> (Process, u16) {
+    let flags = target_flags(sandbox, name, block_size);
+    sandbox.target(&flags.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 fn zero_copy_target(sandbox: &Sandbox) -> (Process, u16) {

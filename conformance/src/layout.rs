@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 use wire::control::{
     AnnouncedStorage, FeatureQuery, FrameDecoder, IdentifiedStorage, IdentityQuery, Message,
-    Payload, RdmaConnectionDetails,
+    Payload, RdmaConnectionDetails, StorageVerifier,
 };
 use wire::io_message::{self, IoMessage, Repr, VERSION_OFFSET, Version};
 use wire::layout::{ByteOrder, Kind, Message as MessageLayout, TABLE};
@@ -356,6 +356,7 @@ fn decode(message: &str, bytes: &[u8]) -> Result<Decoded, String> {
         "sbc_header" => sbc_header(bytes),
         "backing_header" => backing_header(bytes),
         "backing_superblock" => backing_superblock(bytes),
+        "backing_loss" => backing_loss(bytes),
         "stored_block" => whole_stored_block(bytes),
         "stored_chunk" => stored_chunk(bytes),
         "io_message_with_version" => io_message_with_version(bytes),
@@ -463,6 +464,14 @@ fn payload(payload: &Payload) -> Vec<(&'static str, String)> {
             ("batch_size", init.batch_size.to_string()),
             ("core_count", init.core_count.to_string()),
             ("mmap_export_blob", init.mmap_export_blob.len().to_string()),
+        ],
+        Payload::VerifiedInitStorageResponse(verifier) => vec![
+            ("mark", StorageVerifier::MARK.to_string()),
+            ("identity_high", verifier.identity_high.to_string()),
+            ("identity_low", verifier.identity_low.to_string()),
+            ("flags", verifier.flags.to_string()),
+            ("quorum", verifier.quorum.to_string()),
+            ("incarnations", verifier.incarnations.len().to_string()),
         ],
         Payload::CreateRdmaConnectionRequest(details)
         | Payload::CreateRdmaConnectionResponse(details) => connection(details),
@@ -612,6 +621,17 @@ fn backing_superblock(bytes: &[u8]) -> Result<Decoded, String> {
     })
 }
 
+fn backing_loss(bytes: &[u8]) -> Result<Decoded, String> {
+    let loss = backing::Loss::parse(bytes).map_err(|error| error.to_string())?;
+    Ok(Decoded {
+        values: vec![
+            ("number_high", loss.number_high.to_string()),
+            ("number_low", loss.number_low.to_string()),
+        ],
+        encoded: loss.emit().to_vec(),
+    })
+}
+
 fn backing_header(bytes: &[u8]) -> Result<Decoded, String> {
     let header = backing::Header::parse(bytes).map_err(|error| error.to_string())?;
     check_checksum(&bytes[..backing::HEADER_SIZE], header.checksum)?;
@@ -625,6 +645,9 @@ fn backing_header(bytes: &[u8]) -> Result<Decoded, String> {
             ("record_offset", backing::RECORD_OFFSETS[0].to_string()),
             ("identity_high", header.identity_high.to_string()),
             ("identity_low", header.identity_low.to_string()),
+            ("version_slots", header.version_slots.to_string()),
+            ("slot_size", header.slot_size.to_string()),
+            ("slots_offset", header.slots_offset.to_string()),
             ("checksum", header.checksum.to_string()),
         ],
         encoded: header.emit().to_vec(),

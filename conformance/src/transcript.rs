@@ -360,6 +360,13 @@ pub fn fields(payload: &Payload) -> Vec<Field> {
             number("core_count", init.core_count.into()),
             blob("mmap_export_blob", &init.mmap_export_blob),
         ],
+        Payload::VerifiedInitStorageResponse(verifier) => vec![
+            number("identity_high", verifier.identity_high),
+            number("identity_low", verifier.identity_low),
+            number("flags", verifier.flags.into()),
+            number("quorum", verifier.quorum.into()),
+            blob("incarnations", &verifier.incarnations),
+        ],
         Payload::CreateRdmaConnectionRequest(details)
         | Payload::CreateRdmaConnectionResponse(details) => connection(details),
         Payload::QueryStorageRequest

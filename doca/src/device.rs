@@ -128,10 +128,14 @@ impl Device {
         // SAFETY: the device is open, and with it its information.
         unsafe {
             let info = sys::doca_dev_as_devinfo(self.as_ptr());
-            call!(doca_devinfo_rep_cap_is_filter_net_supported(
+            match call!(doca_devinfo_rep_cap_is_filter_net_supported(
                 info,
                 &mut supported
-            ))?;
+            )) {
+                // The documented answer of devices without representors.
+                Err(error) if error.code == ErrorCode::NOT_SUPPORTED => return Ok(false),
+                answer => answer?,
+            }
         }
         Ok(supported != 0)
     }

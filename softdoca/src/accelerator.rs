@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use crate::buffer::{Buf, BufHandle, Segment, Segments, copy_list};
-use crate::device::Device;
+use crate::device::{Device, DeviceUse};
 use crate::engines::matrix::Matrix;
 use crate::engines::region::Kernel;
 use crate::engines::stripe::{Coder, Extent, Striper};
@@ -52,6 +52,12 @@ pub(crate) trait Accelerator: 'static {
     /// Task pools of all kinds of tasks.
     fn pools(&self) -> impl Iterator<Item = &TaskPool>;
 
+    /// Source and destination of a task, as far as they are set.
+    ///
+    /// # Errors
+    /// [`Error::InvalidValue`] for a task of another kind of context.
+    fn bufs(&self, task: &Task) -> Result<[Option<BufHandle>; 2]>;
+
     /// Checks a task without running it.
     ///
     /// # Errors
@@ -70,8 +76,7 @@ pub(crate) trait Accelerator: 'static {
 /// A driver that runs tasks in submission order, one per event.
 pub(crate) struct Offload<A> {
     accelerator: A,
-    /// Keeps the device open for the lifetime of the instance.
-    _device: Arc<Device>,
+    device: Arc<Device>,
     submitted: RefCell<VecDeque<NonNull<Task>>>,
     /// Failed or flushed tasks whose completion has not been reported.
     ended: RefCell<VecDeque<(NonNull<Task>, Error)>>,
@@ -84,7 +89,7 @@ impl<A: Accelerator> Offload<A> {
     pub(crate) fn context(accelerator: A, device: Arc<Device>) -> Rc<Ctx> {
         Ctx::new(Self {
             accelerator,
-            _device: device,
+            device,
             submitted: RefCell::default(),
             ended: RefCell::default(),
             worked: Cell::new(0),
@@ -119,6 +124,10 @@ impl<A: Accelerator> Driver for Offload<A> {
     }
 
     fn submit(&self, _ctx: &Ctx, task: &Task) -> Result<()> {
+        // As the library on hardware, which looks up the keys of the memory here: the context keeps running.
+        for buf in self.accelerator.bufs(task)?.into_iter().flatten() {
+            buf.check_device(self.device.key())?;
+        }
         self.submitted.borrow_mut().push_back(NonNull::from(task));
         Ok(())
     }
@@ -161,6 +170,10 @@ impl<A: Accelerator> Driver for Offload<A> {
         let mut submitted = self.submitted.borrow_mut();
         let flushed = submitted.drain(..).map(|task| (task, Error::Shutdown));
         self.ended.borrow_mut().extend(flushed);
+    }
+
+    fn devices(&self) -> Vec<DeviceUse> {
+        vec![DeviceUse::of_device(&self.device)]
     }
 
     fn finish_stop(&self, _ctx: &Ctx) -> bool {
@@ -449,6 +462,11 @@ impl Accelerator for Dma {
         std::iter::once(&self.copies)
     }
 
+    fn bufs(&self, task: &Task) -> Result<[Option<BufHandle>; 2]> {
+        let copy = &task.downcast::<Memcpy>().ok_or(Error::InvalidValue)?.body;
+        Ok([copy.source.get(), copy.destination.get()])
+    }
+
     fn check(&self, task: &Task) -> Result<()> {
         let copy = &task.downcast::<Memcpy>().ok_or(Error::InvalidValue)?.body;
         let (source, destination) = (copy.source.get(), copy.destination.get());
@@ -472,7 +490,6 @@ impl Accelerator for Dma {
 ///
 /// The memory of processes on one machine is coherent, so there is nothing to invalidate. The task only orders
 /// accesses: writes that happened before it are visible after its completion.
-#[derive(Default)]
 pub(crate) struct Advise {
     pub(crate) invalidations: TaskPool,
 }
@@ -485,7 +502,8 @@ pub(crate) struct Invalidate {
 impl Advise {
     /// Creates the context of an instance on `device`.
     pub(crate) fn context(device: Arc<Device>) -> Rc<Ctx> {
-        Offload::context(Self::default(), device)
+        let invalidations = TaskPool::forbidding_active();
+        Offload::context(Self { invalidations }, device)
     }
 }
 
@@ -503,6 +521,11 @@ impl Accelerator for Advise {
 
     fn pools(&self) -> impl Iterator<Item = &TaskPool> {
         std::iter::once(&self.invalidations)
+    }
+
+    fn bufs(&self, task: &Task) -> Result<[Option<BufHandle>; 2]> {
+        let task = task.downcast::<Invalidate>().ok_or(Error::InvalidValue)?;
+        Ok([task.body.buf.get(), None])
     }
 
     fn check(&self, task: &Task) -> Result<()> {
@@ -656,6 +679,11 @@ impl Accelerator for ErasureCoding {
             &pools.recover,
         ]
         .into_iter()
+    }
+
+    fn bufs(&self, task: &Task) -> Result<[Option<BufHandle>; 2]> {
+        let work = &task.downcast::<Work>().ok_or(Error::InvalidValue)?.body;
+        Ok([work.source.get(), work.destination.get()])
     }
 
     fn check(&self, task: &Task) -> Result<()> {

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use aes_gcm::aead::consts::{U12, U16};
 use aes_gcm::aes::cipher::{BlockCipherEncrypt, BlockSizeUser};
@@ -30,6 +31,8 @@ const SCRATCH_KEPT: usize = 4 << 20;
 pub(crate) struct Gcm {
     pub(crate) encryptions: TaskPool,
     pub(crate) decryptions: TaskPool,
+    /// Number of keys that the program has not destroyed.
+    keys: Arc<AtomicUsize>,
     scratch: RefCell<Vec<u8>>,
 }
 
@@ -63,6 +66,19 @@ struct Lengths {
 }
 
 impl Gcm {
+    /// Checks that the instance can be destroyed.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] if the program has not destroyed all keys.
+    pub(crate) fn check_no_keys(&self) -> Result<()> {
+        match self.keys.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            keys => Err(Error::InUse.because(format_args!(
+                "{keys} keys of the instance are not destroyed"
+            ))),
+        }
+    }
+
     /// Creates the context of an instance on `device`.
     pub(crate) fn context(device: Arc<Device>) -> Rc<Ctx> {
         Offload::context(Self::default(), device)
@@ -220,6 +236,11 @@ impl Accelerator for Gcm {
         [&self.encryptions, &self.decryptions].into_iter()
     }
 
+    fn bufs(&self, task: &Task) -> Result<[Option<BufHandle>; 2]> {
+        let task = task.downcast::<Crypt>().ok_or(Error::InvalidValue)?;
+        Ok([task.body.source.get(), task.body.destination.get()])
+    }
+
     fn check(&self, task: &Task) -> Result<()> {
         let task = task.downcast::<Crypt>();
         task.ok_or(Error::InvalidValue)?.body.check()
@@ -236,14 +257,21 @@ impl Accelerator for Gcm {
     }
 }
 
-/// A key, expanded for both tag lengths.
-pub(crate) enum Key {
+/// A key of an instance. Tasks may outlive it.
+pub(crate) struct Key {
+    cipher: Cipher,
+    /// See [`Gcm::check_no_keys`].
+    keys: Arc<AtomicUsize>,
+}
+
+/// The ciphers of a key, expanded for both tag lengths.
+enum Cipher {
     Aes128(Box<Ciphers<Aes128>>),
     Aes256(Box<Ciphers<Aes256>>),
 }
 
 /// Ciphers with 12-byte and 16-byte tags.
-pub(crate) struct Ciphers<A> {
+struct Ciphers<A> {
     tag_96: AesGcm<A, U12, U12>,
     tag_128: AesGcm<A, U12, U16>,
 }
@@ -277,18 +305,26 @@ impl Key {
     ///
     /// # Errors
     /// [`Error::InvalidValue`] for any other length.
-    pub(crate) fn new(bytes: &[u8]) -> Result<Self> {
-        match bytes.len() {
-            16 => Ok(Self::Aes128(Box::new(Ciphers::new(bytes)?))),
-            _ => Ok(Self::Aes256(Box::new(Ciphers::new(bytes)?))),
-        }
+    pub(crate) fn new(gcm: &Gcm, bytes: &[u8]) -> Result<Self> {
+        let cipher = match bytes.len() {
+            16 => Cipher::Aes128(Box::new(Ciphers::new(bytes)?)),
+            _ => Cipher::Aes256(Box::new(Ciphers::new(bytes)?)),
+        };
+        let keys = Arc::clone(&gcm.keys);
+        keys.fetch_add(1, Ordering::Relaxed);
+        Ok(Self { cipher, keys })
+    }
+
+    /// Counts the key as destroyed by the program.
+    pub(crate) fn destroyed(&self) {
+        self.keys.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Encrypts the text and writes the tag.
     fn encrypt(&self, message: Message<'_>) -> Result<()> {
-        match self {
-            Self::Aes128(ciphers) => ciphers.encrypt(message),
-            Self::Aes256(ciphers) => ciphers.encrypt(message),
+        match &self.cipher {
+            Cipher::Aes128(ciphers) => ciphers.encrypt(message),
+            Cipher::Aes256(ciphers) => ciphers.encrypt(message),
         }
     }
 
@@ -297,9 +333,9 @@ impl Key {
     /// # Errors
     /// [`Error::IoFailed`] if the tag does not match.
     fn decrypt(&self, message: Message<'_>) -> Result<()> {
-        match self {
-            Self::Aes128(ciphers) => ciphers.decrypt(message),
-            Self::Aes256(ciphers) => ciphers.decrypt(message),
+        match &self.cipher {
+            Cipher::Aes128(ciphers) => ciphers.decrypt(message),
+            Cipher::Aes256(ciphers) => ciphers.decrypt(message),
         }
     }
 }

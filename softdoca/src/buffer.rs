@@ -16,6 +16,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::check::{self, Mistake, Object};
+use crate::device::DeviceKey;
 use crate::error::{Error, Result};
 use crate::memory;
 use crate::memory::Mmap;
@@ -93,6 +94,20 @@ impl Buf {
         Ref::filter_map(self.mmap.borrow(), Option::as_ref).map_err(|_| Error::BadState)
     }
 
+    /// Checks that the device has a key for the memory of all bufs of the list: it was added to their maps. Bufs that
+    /// were returned to their inventory are reported when the task runs.
+    ///
+    /// # Errors
+    /// [`Error::InvalidValue`].
+    #[inline]
+    pub(crate) fn check_device(&self, key: DeviceKey) -> Result<()> {
+        let has_key = |buf: &Buf| buf.mmap().map_or(true, |mmap| mmap.has_device(key));
+        if has_key(self) && (self.next.get().is_none() || self.list().all(has_key)) {
+            return Ok(());
+        }
+        Err(no_key())
+    }
+
     /// First address.
     #[inline]
     pub fn head(&self) -> u64 {
@@ -147,10 +162,14 @@ impl Buf {
     #[cold]
     fn check_outside(&self, data: u64, data_len: usize) -> Result<()> {
         let is_mapped = self.mmap()?.contains(data, data_len as u64);
-        report_outside(data, data_len);
         if is_mapped {
+            check::report(
+                Mistake::DataOutsideBuf,
+                format_args!("{data_len} bytes at {data:#x}"),
+            );
             return Ok(());
         }
+        report_outside(data, data_len);
         Err(Error::InvalidValue.because(format_args!(
             "data of {data_len} bytes at {data:#x} is outside of the mmap of the buf: {} bytes at {:#x}",
             self.capacity(),
@@ -278,12 +297,21 @@ impl Buf {
     }
 }
 
-/// Reports a program that has set a buf's range outside of its map.
+/// Reports a program whose buf would reach outside of its map, or whose data outside of its buf: a refused call.
 fn report_outside(addr: u64, len: usize) {
     check::report(
         Mistake::BufOutside,
         format_args!("{len} bytes at {addr:#x}"),
     );
+}
+
+#[cold]
+#[inline(never)]
+fn no_key() -> Error {
+    Error::InvalidValue.because(
+        "the device of the context was not added to the mmap of one of the task's bufs: call doca_mmap_add_dev before \
+         doca_mmap_start, or import the memory with that device",
+    )
 }
 
 /// `true` if the data is inside the range. Does not overflow.

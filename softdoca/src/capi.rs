@@ -960,7 +960,7 @@ mod tests {
 
     #[test]
     fn data_outside_of_its_buf_that_is_accepted() {
-        reported_once("data outside", Mistake::BufOutside, "30 bytes at 0x");
+        reported_once("data outside", Mistake::DataOutsideBuf, "30 bytes at 0x");
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! Reports of programming errors that fail on hardware and would go unnoticed in an emulator.
+//! Reports of programming errors that may fail on hardware and would go unnoticed in an emulator.
 //!
 //! With `SOFTDOCA_CHECK=1` in the environment, the first occurrence of each kind of [`Mistake`] is reported in a line
-//! on standard error: the error, the object, and its consequence on hardware. Return values stay the same, except that
-//! the use of a destroyed object, which is undefined otherwise, is refused: its memory is kept until the process exits.
-//! Without the variable, a check costs one load of a flag. At exit, objects that the program has not destroyed are
-//! reported as well.
+//! on standard error: the error, the object, and its consequence, which is that the call is refused, or what may happen
+//! on hardware where DOCA leaves it undefined. Return values stay the same, except that the use of a destroyed object,
+//! which is undefined otherwise, is refused: its memory is kept until the process exits. Without the variable, a check
+//! costs one load of a flag. At exit, objects that the program has not destroyed are reported as well.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -33,6 +33,7 @@ pub(crate) enum Mistake {
     TaskSubmittedTwice,
     ContextDestroyedRunning,
     BufOutside,
+    DataOutsideBuf,
     BufReturnedTwice,
     MmapDestroyedWithBufs,
     WithdrawnMemoryUsed,
@@ -48,7 +49,10 @@ impl Mistake {
             Mistake::TaskUsedAfterFree => "a task was submitted after it was freed",
             Mistake::TaskSubmittedTwice => "a task was submitted again while it is in flight",
             Mistake::ContextDestroyedRunning => "a context was destroyed before it was stopped",
-            Mistake::BufOutside => "a buf reaches outside of its memory",
+            Mistake::BufOutside => {
+                "a buf reaches outside of its mmap, or its data outside of the buf"
+            }
+            Mistake::DataOutsideBuf => "data was set outside of its buf",
             Mistake::BufReturnedTwice => "a buf was returned twice",
             Mistake::MmapDestroyedWithBufs => {
                 "an mmap was stopped or destroyed while bufs point into it"
@@ -64,22 +68,29 @@ impl Mistake {
     fn consequence(self) -> &'static str {
         match self {
             Mistake::TaskFreedInFlight => {
-                "hardware completes into memory that may have been reused by then"
+                "undefined in DOCA: its memory may be reused before hardware completes it"
             }
-            Mistake::TaskFreedTwice => "the context's pool hands the same task out twice",
-            Mistake::TaskUsedAfterFree => "hardware runs whatever task has its memory by then",
-            Mistake::TaskSubmittedTwice => {
-                "hardware runs it twice over one completion, and the second one corrupts the queue"
+            Mistake::TaskFreedTwice => {
+                "undefined in DOCA: the context's pool may hand the same task out twice"
             }
+            Mistake::TaskUsedAfterFree => {
+                "undefined in DOCA: another task may have its memory by then"
+            }
+            Mistake::TaskSubmittedTwice => "undefined in DOCA: it may run twice and complete once",
             Mistake::ContextDestroyedRunning => {
-                "its queues are freed while hardware still writes to them"
+                "the call is refused, and the context keeps its resources: stop it, and destroy it when it is idle"
             }
             Mistake::BufOutside => {
-                "hardware stops the queue with a protection error, or touches the program's other memory"
+                "the call is refused: a device can only access memory of the mmap through the buf"
             }
-            Mistake::BufReturnedTwice => "the inventory hands the same buf out twice",
+            Mistake::DataOutsideBuf => {
+                "undefined in DOCA: tasks access memory of the mmap that other bufs may describe"
+            }
+            Mistake::BufReturnedTwice => {
+                "the call is refused; if the buf had been handed out again, its new user would lose it"
+            }
             Mistake::MmapDestroyedWithBufs => {
-                "hardware loses the registration of memory that tasks still use"
+                "the call is refused: the memory stays registered with its devices, and must not be freed yet"
             }
             Mistake::WithdrawnMemoryUsed => {
                 "hardware fails the access and the connection, or reaches what the memory is used for by then"

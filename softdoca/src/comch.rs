@@ -24,7 +24,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::device::{Device, Representor};
+use crate::device::{Device, DeviceUse, Representor};
 use crate::error::{Error, Result};
 use crate::log;
 use crate::progress::{Ctx, CtxState, Driver, Event, Pe, Started, Task, Urgency};
@@ -43,8 +43,6 @@ pub(crate) const MAX_RECV_QUEUE: u32 = 8192;
 const DEFAULT_RECV_QUEUE: u32 = 256;
 /// Maximum number of clients of one server if the descriptor limit is high enough: see [`max_clients`].
 const MAX_CLIENTS: usize = 512;
-/// Maximum number of accepted connections that have not sent a hello.
-const MAX_PENDING_CLIENTS: usize = 64;
 /// Maximum number of tasks of one pool.
 pub(crate) const MAX_TASKS: u32 = 8192;
 /// Maximum number of consumers of one end of a connection.
@@ -64,7 +62,7 @@ fn max_remote_consumers() -> usize {
 }
 
 /// Maximum number of clients of one server: each takes two descriptors of this process, and clients must not exhaust
-/// them.
+/// them. It is also the maximum number of accepted connections that have not sent a hello.
 pub(crate) fn max_clients() -> usize {
     eighth_of(descriptors(), MAX_CLIENTS)
 }
@@ -238,7 +236,15 @@ impl Client {
             return;
         }
         let outbound = Outbound::new(Arc::clone(pe.wake()));
-        let connection = Connection::new(Side::Client, socket, lifeline, ctx, expected, &outbound);
+        let connection = Connection::new(
+            Side::Client,
+            socket,
+            lifeline,
+            ctx,
+            self.device.key(),
+            expected,
+            &outbound,
+        );
         *link = Link::Open {
             connection,
             outbound,
@@ -310,6 +316,10 @@ impl Driver for Client {
         }
     }
 
+    fn devices(&self) -> Vec<DeviceUse> {
+        vec![DeviceUse::of_device(&self.device)]
+    }
+
     fn flush(&self, _: &Ctx) {
         self.control.begin_stop();
     }
@@ -358,7 +368,6 @@ pub(crate) struct Server {
     name: String,
     /// PCI address of the function whose clients may connect.
     function: String,
-    // Keeps the device open as long as the server exists.
     device: Arc<Device>,
     representor: Arc<Representor>,
     run: RefCell<Run>,
@@ -419,12 +428,12 @@ impl Server {
 
     fn accept_pending(&self, ctx: &Ctx, pe: &Pe) {
         let run = &mut *self.run.borrow_mut();
-        let Some(listener) = &run.listener else {
-            return;
-        };
         // Limited, so that connecting clients cannot fill the memory while the program does not call progress: the rest
         // stays in the listener's queue.
         while !self.control.is_full() {
+            let Some(listener) = &run.listener else {
+                return;
+            };
             let socket = match listener.accept() {
                 Ok(Some(socket)) => socket,
                 Ok(None) => return,
@@ -450,7 +459,9 @@ impl Server {
                 continue;
             }
             run.pending.push_back((token, socket));
-            if run.pending.len() > MAX_PENDING_CLIENTS
+            // Clients that connected while this process did not run have sent their hello: only silent ones are pending.
+            self.handle_hello(ctx, pe, run, run.pending.len() - 1);
+            if run.pending.len() > max_clients()
                 && let Some((_, silent)) = run.pending.pop_front()
             {
                 pe.unwatch(silent.as_fd(), Urgency::Message);
@@ -459,8 +470,7 @@ impl Server {
     }
 
     /// Handles the first frame of an accepted socket.
-    fn hear_stranger(&self, ctx: &Ctx, pe: &Pe, at: usize) {
-        let run = &mut *self.run.borrow_mut();
+    fn handle_hello(&self, ctx: &Ctx, pe: &Pe, run: &mut Run, at: usize) {
         let Some((_, socket)) = run.pending.get(at) else {
             return;
         };
@@ -494,6 +504,7 @@ impl Server {
             socket,
             caller.lifeline,
             ctx,
+            self.device.key(),
             self.control.max_message(),
             outbound,
         );
@@ -629,13 +640,20 @@ impl Driver for Server {
             .iter()
             .position(|(of, _)| *of == token);
         if let Some(at) = pending {
-            self.hear_stranger(ctx, &pe, at);
+            self.handle_hello(ctx, &pe, &mut self.run.borrow_mut(), at);
         }
         if let Some(connection) = self.client(token)
             && self.control.read(&connection) == Reading::Ended
         {
             self.end_client(&pe, token);
         }
+    }
+
+    fn devices(&self) -> Vec<DeviceUse> {
+        vec![
+            DeviceUse::of_device(&self.device),
+            DeviceUse::of_representor(&self.representor),
+        ]
     }
 
     fn flush(&self, ctx: &Ctx) {

@@ -184,6 +184,11 @@ impl Accelerator for Compress {
         .into_iter()
     }
 
+    fn bufs(&self, task: &Task) -> Result<[Option<BufHandle>; 2]> {
+        let task = task.downcast::<Work>().ok_or(Error::InvalidValue)?;
+        Ok([task.body.source.get(), task.body.destination.get()])
+    }
+
     fn check(&self, task: &Task) -> Result<()> {
         let work = &task.downcast::<Work>().ok_or(Error::InvalidValue)?.body;
         let (source, destination) = (work.source.get(), work.destination.get());

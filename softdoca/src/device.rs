@@ -1,6 +1,6 @@
 //! Opening the devices of the topology, and reading their clocks, which are clocks of the host.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use doca_abi::{
     DOCA_CLOCK_HOST_COUNTER_CYCLES, DOCA_CLOCK_HOST_MONOTONIC, DOCA_CLOCK_HOST_MONOTONIC_RAW,
@@ -9,6 +9,7 @@ use doca_abi::{
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::error::{Error, Result};
+use crate::log;
 use crate::topology::{DeviceModel, PciAddress, RepresentorKind, RepresentorModel, Topology};
 
 /// An entry of the device list.
@@ -38,7 +39,8 @@ impl DevInfo {
     /// `true` if the device has this PCI address.
     ///
     /// # Errors
-    /// [`Error::InvalidValue`] if the text is not a PCI address.
+    /// [`Error::InvalidValue`] if the text is not a PCI address. Not logged as an error: programs compare a name that
+    /// may be one of several kinds with the address first.
     pub fn has_pci_address(&self, text: &str) -> Result<bool> {
         Ok(self.model.pci == pci(text)?)
     }
@@ -54,14 +56,119 @@ impl DevInfo {
 }
 
 fn pci(text: &str) -> Result<PciAddress> {
-    text.parse()
-        .map_err(|reason| Error::InvalidValue.because(reason))
+    text.parse().map_err(|reason| {
+        log::debug!("{reason}");
+        Error::InvalidValue
+    })
 }
 
 /// An open device.
 #[derive(Debug)]
 pub struct Device {
     info: Arc<DevInfo>,
+    key: DeviceKey,
+    handles: Handles,
+}
+
+/// Identifies a device in the set of devices that were added to a memory map.
+///
+/// Devices of a topology from the 64th on share a key: a map to which one of them was added is accessible to all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceKey(u64);
+
+impl DeviceKey {
+    fn of(model: &DeviceModel) -> DeviceKey {
+        let devices = Topology::get().map_or(&[][..], |topology| &topology.devices);
+        let index = devices
+            .iter()
+            .position(|known| std::ptr::eq(known, model))
+            .unwrap_or(0);
+        DeviceKey(1 << index.min(63))
+    }
+
+    /// The key as a set of one device. Sets are combined by `|`.
+    #[inline]
+    pub fn to_set(self) -> u64 {
+        self.0
+    }
+
+    /// `true` if the device is in the set.
+    #[inline]
+    pub fn is_in(self, set: u64) -> bool {
+        self.0 & set != 0
+    }
+}
+
+/// Number of times that the program has opened a device or representor, and of started objects that use it.
+#[derive(Debug, Default)]
+struct Handles(Mutex<HandleCounts>);
+
+#[derive(Debug, Default)]
+struct HandleCounts {
+    opened: usize,
+    uses: usize,
+}
+
+impl Handles {
+    fn counts(&self) -> MutexGuard<'_, HandleCounts> {
+        // Additions and subtractions cannot panic in between.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn open(&self) {
+        self.counts().opened += 1;
+    }
+
+    fn close(&self, what: &PciAddress) -> Result<()> {
+        let mut counts = self.counts();
+        if counts.opened <= 1 && counts.uses > 0 {
+            return Err(Error::InUse.because(format_args!(
+                "{what} is used by {} running contexts and started mmaps; stop them before the last close",
+                counts.uses
+            )));
+        }
+        counts.opened = counts.opened.saturating_sub(1);
+        Ok(())
+    }
+}
+
+/// Use of a device, or of a representor, by a running context or a started memory map: it cannot be closed meanwhile.
+#[derive(Debug)]
+pub(crate) struct DeviceUse(Used);
+
+#[derive(Debug)]
+enum Used {
+    Device(Arc<Device>),
+    Representor(Arc<Representor>),
+}
+
+impl DeviceUse {
+    pub(crate) fn of_device(device: &Arc<Device>) -> DeviceUse {
+        DeviceUse::new(Used::Device(Arc::clone(device)))
+    }
+
+    pub(crate) fn of_representor(representor: &Arc<Representor>) -> DeviceUse {
+        DeviceUse::new(Used::Representor(Arc::clone(representor)))
+    }
+
+    fn new(used: Used) -> DeviceUse {
+        let this = DeviceUse(used);
+        this.handles().counts().uses += 1;
+        this
+    }
+
+    fn handles(&self) -> &Handles {
+        match &self.0 {
+            Used::Device(device) => &device.handles,
+            Used::Representor(representor) => &representor.handles,
+        }
+    }
+}
+
+impl Drop for DeviceUse {
+    fn drop(&mut self) {
+        self.handles().counts().uses -= 1;
+    }
 }
 
 impl Device {
@@ -78,6 +185,8 @@ impl Device {
         }
         let device = Arc::new(Device {
             info: Arc::new(DevInfo { model: info.model }),
+            key: DeviceKey::of(info.model),
+            handles: Handles::default(),
         });
         open.retain(|device| device.strong_count() != 0);
         open.push(Arc::downgrade(&device));
@@ -104,6 +213,25 @@ impl Device {
                     known.join(", ")
                 ))
             })
+    }
+
+    /// Counts a handle that is given to the program.
+    pub(crate) fn handle_given(&self) {
+        self.handles.open();
+    }
+
+    /// Counts a handle that the program returns.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] if it is the last one and the device is [in use](DeviceUse): the handle stays valid.
+    pub(crate) fn handle_returned(&self) -> Result<()> {
+        self.handles.close(&self.model().pci)
+    }
+
+    /// Identifies the device in memory maps.
+    #[inline]
+    pub fn key(&self) -> DeviceKey {
+        self.key
     }
 
     /// The list entry that the device was opened from.
@@ -171,13 +299,23 @@ impl RepresentorInfo {
 #[derive(Debug)]
 pub struct Representor {
     info: Arc<RepresentorInfo>,
+    handles: Handles,
 }
 
 impl Representor {
     pub fn open(info: &Arc<RepresentorInfo>) -> Arc<Representor> {
         Arc::new(Representor {
             info: Arc::clone(info),
+            handles: Handles::default(),
         })
+    }
+
+    /// Checks that the program may close the representor, of which each opening is an object of its own.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] while it is [in use](DeviceUse).
+    pub(crate) fn handle_returned(&self) -> Result<()> {
+        self.handles.close(&self.model().pci)
     }
 
     /// The list entry that the representor was opened from.

@@ -148,9 +148,7 @@ impl Graph {
 
     /// Allows the creation of instances. A graph cannot be stopped once started.
     pub(crate) fn start(&self) -> Result<()> {
-        if self.is_started() {
-            return Ok(());
-        }
+        self.expect_stopped("start it again")?;
         if self.conf.get().is_none() {
             return Err(Error::BadState.because("configure the graph before the start"));
         }
@@ -190,7 +188,7 @@ impl Graph {
         match runner {
             Some(ctx) => {
                 ctx.stop()?;
-                ctx.disconnect()
+                ctx.disconnect(Error::InUse)
             }
             None => Ok(()),
         }
@@ -819,7 +817,7 @@ mod tests {
         instance.retire().expect("not submitted");
         graph.stop().expect("no instances");
         assert_eq!(ctx.stop(), Ok(()));
-        ctx.disconnect().expect("idle");
+        ctx.disconnect(Error::InUse).expect("idle");
         assert_eq!(pe.check_unused(), Ok(()), "the graph's own context is gone");
     }
 }

@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::agent::{self, NetworkOffer, Segment};
 use crate::check::{self, Mistake};
-use crate::device::Device;
+use crate::device::{Device, DeviceKey, DeviceUse};
 use crate::error::{Error, Result};
 use crate::verbs::{Nic, Region, RemoteKey};
 use access::{Imported, Region as RemoteMemory};
@@ -40,6 +40,8 @@ pub struct Mmap {
     usable: AtomicBool,
     /// `true` if local devices may write, and the pages can be written.
     writable: AtomicBool,
+    /// Set of the [keys](DeviceKey) of the added devices.
+    device_keys: AtomicU64,
     thread_safe: AtomicBool,
     exported: AtomicBool,
     /// Bufs that point into it.
@@ -67,6 +69,8 @@ pub struct FreeCallback {
 struct Setup {
     pub max_devices: u32,
     pub devices: Vec<Arc<Device>>,
+    /// Held while the map is started or, if it is imported, until it is destroyed.
+    uses: Vec<DeviceUse>,
     /// Segments of a started map of this process.
     pub segments: Vec<Segment>,
     pub pci: Option<Exported>,
@@ -78,6 +82,7 @@ struct Setup {
     free: Option<FreeCallback>,
     /// `true` if the map has been started since the callback was set.
     free_is_due: bool,
+    was_started: bool,
 }
 
 impl Default for Setup {
@@ -85,6 +90,7 @@ impl Default for Setup {
         Self {
             max_devices: Mmap::MAX_DEVICES,
             devices: Vec::new(),
+            uses: Vec::new(),
             segments: Vec::new(),
             pci: None,
             rdma: None,
@@ -92,6 +98,7 @@ impl Default for Setup {
             local_failed: false,
             free: None,
             free_is_due: false,
+            was_started: false,
         }
     }
 }
@@ -123,6 +130,7 @@ impl Mmap {
             permissions: AtomicU32::new(Permissions::default().bits()),
             usable: AtomicBool::new(false),
             writable: AtomicBool::new(false),
+            device_keys: AtomicU64::new(0),
             thread_safe: AtomicBool::new(false),
             exported: AtomicBool::new(false),
             bufs: AtomicU32::new(0),
@@ -148,7 +156,11 @@ impl Mmap {
         mmap.permissions = AtomicU32::new(imported.descriptor.permissions.bits());
         mmap.usable = AtomicBool::new(true);
         mmap.writable = AtomicBool::new(imported.rights.write);
-        mmap.setup().devices.push(Arc::clone(device));
+        mmap.device_keys = AtomicU64::new(device.key().to_set());
+        let mut setup = mmap.setup();
+        setup.devices.push(Arc::clone(device));
+        setup.uses.push(DeviceUse::of_device(device));
+        drop(setup);
         mmap.imported = Some(imported);
         Ok(mmap)
     }
@@ -224,6 +236,12 @@ impl Mmap {
         Ok(())
     }
 
+    /// Ends the use of the devices of a map that the program destroys; bufs of a thread-safe map may keep it alive.
+    pub(crate) fn release_devices(&self) {
+        let uses = std::mem::take(&mut self.setup().uses);
+        drop(uses);
+    }
+
     /// Takes the release callback, if the map was started after it was set; called once, when the map is destroyed.
     pub fn take_free_callback(&self) -> Option<FreeCallback> {
         let mut setup = self.setup();
@@ -264,11 +282,15 @@ impl Mmap {
     /// Sets the maximum number of devices.
     ///
     /// # Errors
-    /// [`Error::InvalidValue`] for 0 or less than the present number; [`Error::NotPermitted`] once started, exported
-    /// or imported.
+    /// [`Error::InvalidValue`] for 0 or less than the present number; [`Error::NotPermitted`] after the first start, and
+    /// for an imported map.
     pub fn set_max_devices(&self, count: u32) -> Result<()> {
         self.expect_fresh("the number of devices is set of")?;
         let mut setup = self.setup();
+        if setup.was_started {
+            return Err(Error::NotPermitted
+                .because("the number of devices is set before the first start of an mmap"));
+        }
         if count == 0 || (count as usize) < setup.devices.len() {
             return Err(Error::InvalidValue.because(format_args!(
                 "expected room for at least one device and for the added ones, got {count}"
@@ -284,10 +306,26 @@ impl Mmap {
     /// [`Error::NotFound`] if it was not added, [`Error::NotPermitted`] once started, exported or imported.
     pub fn remove_device(&self, device: &Arc<Device>) -> Result<()> {
         self.expect_fresh("a device is removed from")?;
-        let devices = &mut self.setup().devices;
-        let known = devices.iter().position(|known| Arc::ptr_eq(known, device));
-        devices.remove(known.ok_or(Error::NotFound)?);
+        let mut setup = self.setup();
+        let known = setup
+            .devices
+            .iter()
+            .position(|known| Arc::ptr_eq(known, device));
+        setup.devices.remove(known.ok_or(Error::NotFound)?);
+        self.set_device_keys(&setup);
         Ok(())
+    }
+
+    fn set_device_keys(&self, setup: &Setup) {
+        let keys = setup.devices.iter().map(|device| device.key().to_set());
+        self.device_keys
+            .store(keys.fold(0, |set, key| set | key), Ordering::Relaxed);
+    }
+
+    /// `true` if the device was added: it has a key for the memory.
+    #[inline]
+    pub fn has_device(&self, key: DeviceKey) -> bool {
+        key.is_in(self.device_keys.load(Ordering::Relaxed))
     }
 
     /// Adds a device.
@@ -308,6 +346,7 @@ impl Mmap {
             )));
         }
         setup.devices.push(Arc::clone(device));
+        self.set_device_keys(&setup);
         Ok(())
     }
 
@@ -336,7 +375,10 @@ impl Mmap {
         }
         let mut setup = self.setup();
         if self.is_usable() {
-            return Err(Error::BadState.because("the mmap is started already"));
+            return Err(match setup.pci.is_some() || setup.rdma.is_some() {
+                true => Error::NotPermitted.because("the mmap is started and exported already"),
+                false => Error::BadState.because("the mmap is started already"),
+            });
         }
         let (addr, len) = self.range();
         if len == 0 {
@@ -354,7 +396,9 @@ impl Mmap {
                 "peers may write to {len} bytes at {addr:#x} by the permissions {permissions:?}, but the memory is read-only"
             )));
         }
+        setup.was_started = true;
         setup.segments = layout.segments;
+        setup.uses = setup.devices.iter().map(DeviceUse::of_device).collect();
         setup.free_is_due = setup.free.is_some();
         self.writable.store(
             layout.writable && permissions.local_write(),
@@ -401,8 +445,12 @@ impl Mmap {
         let local = std::mem::take(&mut setup.local);
         setup.local_failed = false;
         setup.segments.clear();
+        let uses = match self.imported {
+            None => std::mem::take(&mut setup.uses),
+            Some(_) => Vec::new(),
+        };
         drop(setup);
-        drop((exports, local));
+        drop((exports, local, uses));
         if self.imported.is_none() {
             self.usable.store(false, Ordering::Release);
         }
@@ -550,8 +598,16 @@ impl Mmap {
     }
 
     /// Sets the program's user data.
-    pub fn set_user_data(&self, value: u64) {
+    ///
+    /// # Errors
+    /// [`Error::BadState`] when started.
+    pub fn set_user_data(&self, value: u64) -> Result<()> {
+        if self.imported.is_none() && self.is_usable() {
+            return Err(Error::BadState
+                .because("the user data of an mmap cannot be changed after doca_mmap_start"));
+        }
         self.user_data.store(value, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Number of bufs that point into it; 0 if thread safety is enabled.

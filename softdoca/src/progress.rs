@@ -34,7 +34,7 @@ use rustix::event::epoll;
 use crate::agent::{WaitScope, is_held_up};
 use crate::error::{Error, Result};
 use crate::ring::{EventFd, barrier_before_sleep};
-use idle::Sleeper;
+use idle::{Sleeper, Strategy};
 
 /// Events of one context delivered in a row, so that no context starves another. Few, because a program may not act on
 /// the first before it has seen the last: stages of a pipeline would wait for each other's batches (measured: 64 made
@@ -94,6 +94,7 @@ pub(crate) struct Pe {
 
 impl Pe {
     pub(crate) fn new() -> Result<Rc<Self>> {
+        Strategy::get()?;
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let wake = Arc::new(EventFd::new()?);
         epoll::add(
@@ -129,9 +130,8 @@ impl Pe {
     pub(crate) fn connect(self: &Rc<Self>, ctx: &Rc<Ctx>) -> Result<()> {
         ctx.expect_idle("connect it to a progress engine")?;
         if ctx.has_pe() {
-            return Err(
-                Error::BadState.because("the context is already connected to a progress engine")
-            );
+            return Err(Error::NotPermitted
+                .because("the context is already connected to a progress engine"));
         }
         ctx.set_pe(Some(Rc::clone(self)));
         self.contexts.borrow_mut().push(Rc::clone(ctx));
@@ -377,6 +377,12 @@ impl Pe {
         found
     }
 
+    /// Records that the program waits for the engine by itself: calls of [`progress`](Self::progress) do not sleep
+    /// from now on.
+    pub(crate) fn set_notifies(&self) {
+        self.sleeper.set_notifies();
+    }
+
     /// Requests a wake-up from all peers, unless an event is found.
     pub(crate) fn arm(&self) -> Arming {
         self.sleeper.set_armed(true);
@@ -456,6 +462,7 @@ mod tests {
 
     use super::{
         Arming, Ctx, CtxState, Driver, Event, Pe, Started, Task, TaskOf, TaskPool, Urgency,
+        with_sleeps_of,
     };
     use crate::error::{Error, Result};
     use crate::ring::EventFd;
@@ -634,8 +641,8 @@ mod tests {
         assert_eq!(f.ctx.stop(), Err(Error::InProgress));
         assert_eq!(f.ctx.state(), CtxState::Stopping);
         assert_eq!(
-            f.ctx.disconnect(),
-            Err(Error::BadState),
+            f.ctx.disconnect(Error::InUse),
+            Err(Error::InUse),
             "not while it stops"
         );
         f.seen.free_when_done.set(true);
@@ -648,7 +655,7 @@ mod tests {
         );
         assert_eq!(*f.seen.states.borrow(), [(0, 1), (1, 2), (2, 3), (3, 0)]);
         assert_eq!(f.pe.check_unused(), Err(Error::InUse));
-        assert_eq!(f.ctx.disconnect(), Ok(()));
+        assert_eq!(f.ctx.disconnect(Error::InUse), Ok(()));
         assert_eq!(f.pe.check_unused(), Ok(()));
     }
 
@@ -700,31 +707,37 @@ mod tests {
             calls < 5_000,
             "an idle thread polled {calls} times in 200 ms: it does not sleep"
         );
-        // The sleeps have grown to 50 ms: each wake-up must end one immediately.
-        let (mut woken, mut longest) = (0, std::time::Duration::ZERO);
-        let ringer = std::thread::spawn(move || {
-            for _ in 0..20 {
-                std::thread::sleep(std::time::Duration::from_millis(5));
-                wake.ring();
+        // A wake-up ends a sleep: without one, each call would take the whole time.
+        let sleep = std::time::Duration::from_secs(5);
+        let is_done = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let ringer = std::thread::spawn({
+            let is_done = std::sync::Arc::clone(&is_done);
+            move || {
+                while !is_done.load(std::sync::atomic::Ordering::Relaxed) {
+                    std::thread::sleep(std::time::Duration::from_millis(5));
+                    wake.ring();
+                }
             }
         });
         let started = std::time::Instant::now();
-        while !ringer.is_finished() {
-            let before = std::time::Instant::now();
-            f.pe.progress();
-            longest = longest.max(before.elapsed());
-            woken += 1;
-        }
+        with_sleeps_of(sleep, || (0..20).for_each(|_| drop(f.pe.progress())));
+        let took = started.elapsed();
+        is_done.store(true, std::sync::atomic::Ordering::Relaxed);
         ringer.join().expect("the ringer");
-        assert!(
-            woken >= 10,
-            "20 rings in {:?} woke the thread {woken} times",
-            started.elapsed()
-        );
-        assert!(
-            longest < std::time::Duration::from_millis(200),
-            "slept {longest:?}"
-        );
+        assert!(took < 10 * sleep, "20 calls took {took:?}");
+    }
+
+    /// A program that waits on the notification handle polls the engine when it is readable, and something else.
+    #[test]
+    fn a_thread_whose_program_requests_notifications_does_not_sleep() {
+        let f = fixture(false);
+        f.ctx.start().expect("start");
+        f.pe.set_notifies();
+        let started = std::time::Instant::now();
+        let sleep = std::time::Duration::from_secs(1);
+        with_sleeps_of(sleep, || (0..2000).for_each(|_| drop(f.pe.progress())));
+        let took = started.elapsed();
+        assert!(took < 100 * sleep, "2000 calls took {took:?}");
     }
 
     #[test]
@@ -737,7 +750,7 @@ mod tests {
         for _ in 0..1000 {
             f.pe.progress();
         }
-        // With sleeps of up to 50 ms it would take half a minute.
+        // With sleeps of up to 50 ms it could take half a minute.
         let took = started.elapsed();
         assert!(took < std::time::Duration::from_secs(3), "{took:?}");
         // SAFETY: allocated above, not in flight, and not used afterwards.
@@ -817,7 +830,9 @@ mod tests {
                 [(1, Error::ConnectionAborted.code())]
             );
             assert_eq!(free(), Err(Error::BadState), "not a third time");
-            f.ctx.disconnect().expect("no task is allocated any more");
+            f.ctx
+                .disconnect(Error::InUse)
+                .expect("no task is allocated any more");
         }
     }
 

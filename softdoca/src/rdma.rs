@@ -42,7 +42,7 @@ use doca_abi::{
 
 use crate::agent::{is_held_up, is_in_progress, nic_for_connections, uses_network};
 use crate::buffer::BufHandle;
-use crate::device::Device;
+use crate::device::{Device, DeviceUse};
 use crate::error::{Error, Result};
 use crate::progress::{Ctx, Driver, Event, Started, Task, TaskOf};
 use by_address::{Reception, Watched};
@@ -53,7 +53,6 @@ use transport::shared_memory::SharedMemory;
 
 /// The driver of RDMA contexts.
 pub(crate) struct Rdma {
-    /// Open for the lifetime of the instance.
     device: Arc<Device>,
     config: Config,
     pools: Pools,
@@ -293,6 +292,7 @@ impl Driver for Rdma {
         let state = &mut *state;
         if let Some(work) = task.downcast::<Work>() {
             work.body.check_lists(self.config.send_list_len.get())?;
+            work.body.check_device(self.device.key())?;
             let done = &mut state.done;
             work.body
                 .with_connection(|connection| connection.submit(task, &work.body, done))
@@ -304,6 +304,7 @@ impl Driver for Rdma {
         }
         let receive = &task.downcast::<Receive>().ok_or(Error::InvalidValue)?.body;
         receive.check_list(self.config.receive_list_len.get())?;
+        receive.check_device(self.device.key())?;
         if state.uses_network {
             for connection in &state.connections {
                 connection.adopt_waiting(state.receives.len());
@@ -338,6 +339,10 @@ impl Driver for Rdma {
             self.state.borrow_mut().send_queued();
         }
         None
+    }
+
+    fn devices(&self) -> Vec<DeviceUse> {
+        vec![DeviceUse::of_device(&self.device)]
     }
 
     fn flush(&self, ctx: &Ctx) {
@@ -531,7 +536,7 @@ impl Config {
     fn set_max_connections(&self, max_connections: u16) -> Result<()> {
         if max_connections == 0 {
             return Err(
-                Error::InvalidValue.because("expected room for at least 1 connection, got 0")
+                Error::NotSupported.because("expected room for at least 1 connection, got 0")
             );
         }
         self.max_connections.set(max_connections);
@@ -617,7 +622,11 @@ fn at_most<T: PartialOrd + Display + Copy>(what: &str, value: T, limit: T) -> Re
 
 fn queue_size(size: u32) -> Result<u32> {
     if size == 0 || size > limits::QUEUE_SIZE {
-        return Err(Error::InvalidValue.because(format_args!(
+        let error = match size {
+            0 => Error::InvalidValue,
+            _ => Error::NotSupported,
+        };
+        return Err(error.because(format_args!(
             "expected a queue size between 1 and {}, got {size}",
             limits::QUEUE_SIZE
         )));
@@ -660,12 +669,12 @@ mod tests {
         assert_eq!(config.set_permissions(0b1_0000), Err(Error::InvalidValue));
         assert_eq!(config.permissions.get(), 0b1111);
         assert_eq!(config.set_transport_type(2), Err(Error::NotSupported));
-        assert_eq!(config.set_max_connections(0), Err(Error::InvalidValue));
+        assert_eq!(config.set_max_connections(0), Err(Error::NotSupported));
         assert_eq!(config.max_connections.get(), 1);
         let fabric = &config.fabric;
         assert_eq!(fabric.set_gid_index(2), Err(Error::InvalidValue));
         assert_eq!(fabric.set_send_queue_size(0), Err(Error::InvalidValue));
-        assert_eq!(fabric.set_recv_queue_size(32_769), Err(Error::InvalidValue));
+        assert_eq!(fabric.set_recv_queue_size(32_769), Err(Error::NotSupported));
         assert_eq!(fabric.set_mtu(5), Err(Error::InvalidValue));
         assert_eq!(fabric.set_grh_enabled(0), Err(Error::NotSupported));
         assert_eq!(fabric.set_grh_enabled(2), Err(Error::InvalidValue));

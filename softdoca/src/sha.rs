@@ -224,6 +224,17 @@ impl Accelerator for Sha {
         [&self.hashes, &self.partial_hashes].into_iter()
     }
 
+    fn bufs(&self, task: &Task) -> Result<[Option<BufHandle>; 2]> {
+        let hash = match task.downcast::<Hash>() {
+            Some(task) => &task.body,
+            None => {
+                let task = task.downcast::<PartialHash>();
+                &task.ok_or(Error::InvalidValue)?.body.whole
+            }
+        };
+        Ok([hash.source.get(), hash.destination.get()])
+    }
+
     fn check(&self, task: &Task) -> Result<()> {
         if let Some(task) = task.downcast::<Hash>() {
             return task.body.check(true);

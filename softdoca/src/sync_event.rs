@@ -294,10 +294,10 @@ impl SyncEvent {
     /// Checks that the event can be destroyed.
     ///
     /// # Errors
-    /// [`Error::BadState`] while it is started.
+    /// [`Error::InUse`] while it is started.
     pub(crate) fn check_stopped(&self) -> Result<()> {
         if self.is_started() {
-            return Err(Error::BadState.because("stop the sync event before destroying it"));
+            return Err(Error::InUse.because("stop the sync event before destroying it"));
         }
         Ok(())
     }
@@ -505,8 +505,13 @@ impl Work {
 }
 
 /// One pool for each kind of task.
-#[derive(Default)]
 pub(crate) struct Pools([TaskPool; Kind::COUNT]);
+
+impl Default for Pools {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| TaskPool::forbidding_active()))
+    }
+}
 
 impl Pools {
     pub(crate) fn of(&self, kind: Kind) -> &TaskPool {

@@ -11,7 +11,8 @@ use doca::{Access, Device, ErrorCode, MemoryRegion, Mmap};
 use role_common::Failure;
 use role_common::control::{ComchClientChannel, Waiter};
 use role_common::shutdown::Shutdown;
-use wire::control::{FEATURE_FLUSH, InitStorage, StorageDetails};
+use role_common::verifier::Verifier;
+use wire::control::{FEATURE_FLUSH, FEATURE_VERIFIER, InitStorage, StorageDetails};
 
 use crate::buffer::Pool;
 use crate::endpoint::Endpoint;
@@ -26,6 +27,9 @@ const CREATION_POLL: Duration = Duration::from_millis(1);
 
 /// First and longest interval between the end of a session and the next attempt.
 const RETRY: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
+
+/// Interval between attempts after one that has found another storage: an operator has to act.
+const RETRY_CHANGED: Duration = Duration::from_secs(2);
 
 /// Maximum number of blocks in a request: the limit of the gga_offload service.
 const REQUEST_BLOCKS: u32 = 255;
@@ -110,8 +114,12 @@ pub(crate) struct Control {
     lost: Option<Instant>,
     /// `true` if the I/Os of this outage have failed.
     has_failed: bool,
-    /// `true` if the last attempt failed because the storage has changed.
-    has_changed: bool,
+    /// The reason if the last attempt failed because the storage has changed.
+    has_changed: Option<IoError>,
+    /// Verifier of the storage in the last session, if it has one.
+    verifier: Option<Verifier>,
+    /// Number of the storage's incarnation: increases when it has lost what was not flushed.
+    incarnation: u32,
 }
 
 /// Channel of a session that has ended, kept until all queues have returned their contexts.
@@ -162,7 +170,9 @@ impl Control {
             sessions: 0,
             lost: None,
             has_failed: false,
-            has_changed: false,
+            has_changed: None,
+            verifier: None,
+            incarnation: 0,
         }
     }
 
@@ -211,6 +221,8 @@ impl Control {
             self.lost.get_or_insert_with(Instant::now);
             retry = if self.sessions > started {
                 RETRY.0
+            } else if self.has_changed.is_some() {
+                RETRY_CHANGED
             } else {
                 (retry * 2).min(RETRY.1)
             };
@@ -261,11 +273,7 @@ impl Control {
     fn fail_overdue(&mut self) {
         if self.outage_end().is_some_and(|end| Instant::now() >= end) {
             self.has_failed = true;
-            let error = if self.has_changed {
-                IoError::Changed
-            } else {
-                IoError::Disconnected
-            };
+            let error = self.has_changed.unwrap_or(IoError::Disconnected);
             tracing::error!("I/Os fail: {error}");
             self.tell_all(|| Command::Fail(error));
         }
@@ -277,7 +285,7 @@ impl Control {
             workers: self.config.queues,
             control_timeout: self.config.control_timeout,
             halt_timeout: self.config.control_timeout,
-            features: FEATURE_FLUSH,
+            features: FEATURE_FLUSH | FEATURE_VERIFIER,
             release: self.config.release,
         };
         let driver = match Driver::connect(&self.device, &self.config.service, config) {
@@ -345,7 +353,10 @@ impl Control {
                 let init = self.open(attempt, &details)?;
                 attempt.driver.handle(Event::Opened(init));
             }
-            Action::CreateWorkers => self.create_next(attempt)?,
+            Action::CreateWorkers => {
+                self.check_identity(attempt.driver.session.verifier().as_ref())?;
+                self.create_next(attempt)?;
+            }
             Action::PrepareWorkers(consumers) => {
                 for (endpoint, &consumer) in attempt.endpoints.iter_mut().zip(&consumers) {
                     endpoint.prepare(consumer)?;
@@ -392,10 +403,11 @@ impl Control {
         let region = match &self.memory {
             Some(memory) => {
                 let was = memory.storage;
-                self.has_changed = storage.size < was.size
+                let has_changed = storage.size < was.size
                     || storage.block_size != was.block_size
                     || was.flush && !storage.flush;
-                if self.has_changed {
+                self.has_changed = has_changed.then_some(IoError::Changed);
+                if has_changed {
                     return Err(Failure::unexpected(format!(
                         "the service has returned with another storage: expected {was:?}, got {storage:?}"
                     )));
@@ -451,9 +463,10 @@ impl Control {
                 None => None,
             };
         let storage = memory.storage;
+        self.begin_incarnation(attempt.driver.session.verifier());
         self.sessions = attempt.number;
         attempt.is_started = true;
-        (self.lost, self.has_failed, self.has_changed) = (None, false, false);
+        (self.lost, self.has_failed, self.has_changed) = (None, false, None);
         let endpoints = std::mem::take(&mut attempt.endpoints);
         for (state, endpoint) in self.shared.queues.iter().zip(endpoints) {
             if state.exchange().is_gone {
@@ -461,10 +474,8 @@ impl Control {
                 attempt.endpoints.push(endpoint);
             } else {
                 attempt.lent += 1;
-                state.send(Command::Start(Box::new(Link::new(
-                    endpoint,
-                    attempt.number,
-                ))));
+                let link = Link::new(endpoint, attempt.number, self.incarnation);
+                state.send(Command::Start(Box::new(link)));
             }
         }
         let timeout = self.config.io_timeout;
@@ -478,6 +489,65 @@ impl Control {
             let _ = opened.send(Ok(Opened { storage, queues }));
         }
         Ok(())
+    }
+
+    /// Checks that the session is with the storage of the earlier ones.
+    fn check_identity(&mut self, found: Option<&Verifier>) -> Result<(), Failure> {
+        let Some(expected) = &self.verifier else {
+            return Ok(());
+        };
+        let error = match found {
+            Some(found) if found.identity == expected.identity => return Ok(()),
+            Some(found) => IoError::Replaced {
+                expected: expected.identity.half(),
+                found: found.identity.half(),
+            },
+            None => IoError::Changed,
+        };
+        self.has_changed = Some(error);
+        let found = match found {
+            Some(found) if found.is_in_memory => {
+                format!(
+                    "{}, in the memory of a process that has no other one's blocks",
+                    found.identity
+                )
+            }
+            Some(found) => found.identity.to_string(),
+            None => "one without an identity".to_owned(),
+        };
+        Err(Failure::new(
+            ErrorCode::BAD_STATE,
+            format!(
+                "expected the storage {}, found {found}; I/Os fail until the former is back: start its targets with the backing files that \
+                 they had, or restart this program to use the latter",
+                expected.identity
+            ),
+        ))
+    }
+
+    /// Begins a session with this verifier of the storage, if it has one: finds out whether the storage has lost acknowledged writes.
+    fn begin_incarnation(&mut self, verifier: Option<Verifier>) {
+        // A storage without a verifier is not known to have lost any.
+        let Some(verifier) = verifier else {
+            return;
+        };
+        if let Some(before) = &self.verifier
+            && !verifier.has_kept_since(before)
+        {
+            self.incarnation += 1;
+            if self.shared.unflushed.begin(self.incarnation) {
+                tracing::error!(
+                    "the storage {} has lost what was not flushed, and acknowledged writes with it: the next flush of each client fails",
+                    verifier.identity
+                );
+            } else {
+                tracing::info!(
+                    "the storage {} has lost what was not flushed; all acknowledged writes were",
+                    verifier.identity
+                );
+            }
+        }
+        self.verifier = Some(verifier);
     }
 
     fn queues(&self, memory: &Memory) -> std::io::Result<Vec<Queue>> {
@@ -506,7 +576,12 @@ impl Control {
             };
             let depth = self.config.depth;
             Queue::new(Parts {
-                engine: Engine::new(geometry, Arc::clone(&self.shared.locks), depth),
+                engine: Engine::new(
+                    geometry,
+                    Arc::clone(&self.shared.locks),
+                    Arc::clone(&self.shared.unflushed),
+                    depth,
+                ),
                 depth,
                 pool,
                 region: Arc::clone(region),

@@ -20,6 +20,7 @@ use wire::io_message::IoMessageType;
 
 use crate::endpoint::Request;
 use crate::range_lock::{Access, RangeLock, RangeLocks};
+use crate::unflushed::{Tracker, UnflushedWrites};
 
 /// An operation on a range of bytes of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,6 +51,14 @@ impl Operation {
         matches!(
             self,
             Self::Write { .. } | Self::WriteZeroes { .. } | Self::Discard
+        )
+    }
+
+    /// Returns `true` for an operation that is complete when its bytes are durable.
+    const fn is_durable(self) -> bool {
+        matches!(
+            self,
+            Self::Flush | Self::Write { fua: true } | Self::WriteZeroes { fua: true }
         )
     }
 
@@ -99,9 +108,25 @@ pub enum IoError {
     /// partially.
     #[error("the storage service is gone, and did not return within the reconnect timeout")]
     Disconnected,
-    /// The storage of the new session is smaller, or has another block size, or lacks flush, which the first one had.
+    /// The storage of the new session is smaller, or has another block size, or lacks flush or an identity, which the first one had.
     #[error("the storage service has returned with another storage")]
     Changed,
+    /// The storage of the new session is not the one that the volume was opened with.
+    #[error(
+        "the storage service has returned with another storage: expected {expected:016x}..., got {found:016x}..."
+    )]
+    Replaced {
+        /// First half of the identity of the storage that the volume was opened with.
+        expected: u64,
+        /// First half of the identity of the other one.
+        found: u64,
+    },
+    /// The flush has made durable what the storage has, but the storage has lost writes that it had acknowledged and that no flush had
+    /// covered: its machine was restarted, or its disk failed. Each queue is told once.
+    #[error(
+        "the storage has lost writes that it had acknowledged and that were not flushed: its machine was restarted, or its disk failed"
+    )]
+    LostWrites,
     /// The volume was closed.
     #[error("the volume is closed")]
     Closed,
@@ -197,13 +222,16 @@ struct Slot {
     offset: u64,
     memory: u64,
     edges: [Edge; 2],
-    /// Whole blocks that were not requested yet.
+    /// Whole blocks, and the first of them that was not requested yet.
+    begin: u64,
     next: u64,
     end: u64,
     /// Size of each request in bytes; the last one may be smaller.
     piece: u32,
     /// `true` if a flush was not requested yet.
     flush: bool,
+    /// Number of the flush that was requested.
+    flush_number: u32,
     /// Number of outstanding requests.
     unanswered: u32,
     lock: RangeLock,
@@ -227,6 +255,7 @@ struct Transaction {
 pub(crate) struct Engine {
     geometry: Geometry,
     locks: Arc<RangeLocks>,
+    unflushed: Tracker,
     slots: Box<[Slot]>,
     free_slots: Vec<u32>,
     transactions: Box<[Transaction]>,
@@ -244,17 +273,24 @@ pub(crate) struct Engine {
 
 impl Engine {
     /// Creates an engine for `depth` I/Os and as many transactions. All memory is allocated here.
-    pub(crate) fn new(geometry: Geometry, locks: Arc<RangeLocks>, depth: u32) -> Self {
+    pub(crate) fn new(
+        geometry: Geometry,
+        locks: Arc<RangeLocks>,
+        unflushed: Arc<UnflushedWrites>,
+        depth: u32,
+    ) -> Self {
         let idle = |_| Slot {
             tag: 0,
             operation: Operation::Flush,
             offset: 0,
             memory: 0,
             edges: [Edge::default(); 2],
+            begin: 0,
             next: 0,
             end: 0,
             piece: 0,
             flush: false,
+            flush_number: 0,
             unanswered: 0,
             lock: locks.range(0..0, Access::Shared),
             is_active: false,
@@ -285,7 +321,13 @@ impl Engine {
             done: list(),
             is_awaited: false,
             locks,
+            unflushed: Tracker::new(unflushed),
         }
+    }
+
+    /// Writes of all queues that are acknowledged and not flushed.
+    pub(crate) fn unflushed(&self) -> &Arc<UnflushedWrites> {
+        self.unflushed.shared()
     }
 
     /// Accepts an I/O, and returns its slot; `None` if all slots are in use.
@@ -299,7 +341,7 @@ impl Engine {
         slot.offset = io.offset;
         slot.memory = io.memory;
         slot.edges = [Edge::default(); 2];
-        (slot.next, slot.end) = (0, 0);
+        (slot.begin, slot.next, slot.end) = (0, 0, 0);
         slot.flush = false;
         slot.unanswered = 0;
         slot.lock = self.locks.range(0..0, Access::Shared);
@@ -365,7 +407,11 @@ impl Engine {
     #[inline]
     pub(crate) fn poll_request(&mut self) -> Option<(u32, Request)> {
         if let Some(index) = self.again.pop_front() {
-            return Some((index, self.transactions[index as usize].request));
+            let Transaction { slot, request, .. } = self.transactions[index as usize];
+            if request.message_type == IoMessageType::Flush {
+                self.slots[slot as usize].flush_number = self.unflushed.flush_sent();
+            }
+            return Some((index, request));
         }
         let transaction = *self.free_transactions.last()?;
         loop {
@@ -376,6 +422,9 @@ impl Engine {
                 // The I/O has failed meanwhile.
                 continue;
             };
+            if request.message_type == IoMessageType::Flush {
+                slot.flush_number = self.unflushed.flush_sent();
+            }
             slot.unanswered += 1;
             if slot.has_requests() {
                 self.make_ready(number);
@@ -401,10 +450,15 @@ impl Engine {
         transaction.is_active = false;
         self.free_transactions.push(index);
         let (number, part) = (transaction.slot, transaction.part);
+        let message_type = transaction.request.message_type;
         let slot = &mut self.slots[number as usize];
         slot.unanswered -= 1;
         if result != ErrorCode::SUCCESS.0 {
             slot.fail(IoError::Failed { code: result });
+        } else if message_type == IoMessageType::Flush {
+            if self.unflushed.flush_completed(slot.flush_number) {
+                slot.fail(IoError::LostWrites);
+            }
         } else if let Part::Edge(edge) = part {
             let place = self.geometry.edge(number, edge);
             slot.edge_done(edge, place, memory);
@@ -420,6 +474,9 @@ impl Engine {
         let slot = &mut self.slots[number as usize];
         if slot.unanswered == 0 && !slot.has_requests() && slot.is_active {
             slot.is_active = false;
+            if slot.error.is_none() && slot.operation.writes() && !slot.operation.is_durable() {
+                self.unflushed.written();
+            }
             self.is_awaited |= self.locks.release(&mut slot.lock);
             if std::mem::take(&mut slot.is_ready) {
                 // The I/O failed before its last request. The slot's next I/O may have to wait for locks.
@@ -473,9 +530,12 @@ impl Engine {
         self.free_slots.len() == self.slots.len()
     }
 
-    /// Has all outstanding requests returned again: those sent will not be answered, and the service has lost access to
-    /// their memory.
-    pub(crate) fn restart(&mut self) {
+    /// Begins a session with this incarnation of the storage. Has all outstanding requests returned again: those sent will not be
+    /// answered, and the service has lost access to their memory.
+    pub(crate) fn restart(&mut self, incarnation: u32) {
+        if self.unflushed.attach(incarnation) {
+            self.restart_writes();
+        }
         self.again.clear();
         let active = self.transactions.iter().enumerate();
         self.again.extend(
@@ -483,6 +543,28 @@ impl Engine {
                 .filter(|(_, transaction)| transaction.is_active)
                 .map(|(index, _)| index as u32),
         );
+    }
+
+    /// Starts writes in progress from their beginning: the storage has lost the parts that it has acknowledged, unless they are durable.
+    fn restart_writes(&mut self) {
+        for index in 0..self.transactions.len() {
+            let Transaction {
+                slot, is_active, ..
+            } = self.transactions[index];
+            let slot = &mut self.slots[slot as usize];
+            if is_active && slot.is_volatile_write() {
+                slot.unanswered -= 1;
+                self.transactions[index].is_active = false;
+                self.free_transactions.push(index as u32);
+            }
+        }
+        for number in 0..self.slots.len() as u32 {
+            let slot = &mut self.slots[number as usize];
+            if slot.is_volatile_write() && slot.is_started() {
+                slot.start_again();
+                self.make_ready(number);
+            }
+        }
     }
 
     /// Fails all I/Os. Outstanding requests will not be answered, and their memory is not exported any more.
@@ -517,12 +599,7 @@ impl Geometry {
     /// Checks an I/O against the volume's size and capabilities.
     #[inline]
     fn check(&self, io: &Submission) -> Result<(), IoError> {
-        let is_durable = matches!(
-            io.operation,
-            Operation::Flush
-                | Operation::Write { fua: true }
-                | Operation::WriteZeroes { fua: true }
-        );
+        let is_durable = io.operation.is_durable();
         if self.read_only && io.operation.writes() {
             return Err(IoError::ReadOnly);
         }
@@ -585,6 +662,7 @@ impl Slot {
                 }
             }
         }
+        self.begin = self.next;
         self.piece = {
             // Requests of approximately equal size.
             let blocks = (self.end - self.next) / size;
@@ -604,6 +682,31 @@ impl Slot {
                     .edges
                     .iter()
                     .any(|edge| matches!(edge.phase, Phase::Read | Phase::Write)))
+    }
+
+    /// Returns `true` for a write in progress that need not be durable on completion.
+    fn is_volatile_write(&self) -> bool {
+        self.is_active
+            && self.error.is_none()
+            && self.operation.writes()
+            && !self.operation.is_durable()
+    }
+
+    /// Returns `true` once a request was returned; the I/O then holds its locks.
+    fn is_started(&self) -> bool {
+        let has_advanced = |edge: &Edge| edge.end != 0 && edge.phase != Phase::Read;
+        self.next != self.begin || self.edges.iter().any(has_advanced)
+    }
+
+    /// Returns all requests again, except reads that are complete: the blocks are locked since.
+    fn start_again(&mut self) {
+        self.next = self.begin;
+        for edge in self.edges.iter_mut().filter(|edge| edge.end != 0) {
+            edge.phase = match edge.phase {
+                Phase::Read | Phase::Reading => Phase::Read,
+                Phase::Write | Phase::Writing | Phase::Done => Phase::Write,
+            };
+        }
     }
 
     /// Returns the next request of the I/O in slot `number`.
@@ -778,6 +881,7 @@ mod tests {
         locks: Arc<RangeLocks>,
         queues: Vec<Queue>,
         storage: Vec<u8>,
+
         /// Contents of the volume after all I/Os with a first request, one after the other.
         model: Vec<u8>,
         work: Vec<Work>,
@@ -810,7 +914,7 @@ mod tests {
             let locks = Arc::new(RangeLocks::new(1));
             let memory_len = (geometry.zeros + u64::from(geometry.request_size)) as usize;
             let queue = |_| Queue {
-                engine: Engine::new(geometry, Arc::clone(&locks), DEPTH),
+                engine: Engine::new(geometry, Arc::clone(&locks), Arc::default(), DEPTH),
                 memory: Bytes(RefCell::new(vec![0; memory_len])),
                 buffers: (0..u64::from(DEPTH)).map(|index| index * BUFFER).collect(),
                 of_slot: HashMap::new(),
@@ -978,7 +1082,7 @@ mod tests {
         fn lose_session(&mut self) {
             self.work.clear();
             for queue in &mut self.queues {
-                queue.engine.restart();
+                queue.engine.restart(0);
             }
         }
 
@@ -1074,7 +1178,7 @@ mod tests {
             flush,
             ..geometry(8, 16, 4)
         };
-        Engine::new(geometry, Arc::new(RangeLocks::new(1)), 2)
+        Engine::new(geometry, Arc::new(RangeLocks::new(1)), Arc::default(), 2)
     }
 
     fn submission(operation: Operation, offset: u64, len: u32) -> Submission {
@@ -1212,6 +1316,273 @@ mod tests {
             .submit(&submission(Operation::Read, 0, 16))
             .expect("room");
         assert!(engine.poll_request().is_some());
+    }
+
+    // Losses of what is not durable.
+
+    /// Bytes of the volume for each I/O of a [`Losses`]: some whole blocks and two edges.
+    const PLACE: u64 = 96;
+    /// Block size of its storage.
+    const BLOCK: u32 = 16;
+
+    /// Queues over a storage that loses its volatile contents now and then. Each write has a place of its own.
+    struct Losses {
+        unflushed: Arc<UnflushedWrites>,
+        queues: Vec<LossyQueue>,
+        /// What reads return, and what survives a loss.
+        volatile: Vec<u8>,
+        durable: Vec<u8>,
+        incarnation: u32,
+        operations: Vec<Operation>,
+        is_written: Vec<bool>,
+        /// `true` for a write that a flush has made durable, or that a loss was reported for.
+        is_settled: Vec<bool>,
+        completed: usize,
+        random: fastrand::Rng,
+    }
+
+    struct LossyQueue {
+        engine: Engine,
+        memory: Bytes,
+        /// Incarnation of the queue's session.
+        incarnation: u32,
+        /// Requests, answered by the incarnation but not handled by the queue if `true`.
+        work: Vec<(u32, Request, bool)>,
+        /// By tag of a flush in flight: the writes that it has to cover.
+        covers: HashMap<u64, Vec<usize>>,
+        /// Number of losses that the queue has reported.
+        told: u64,
+    }
+
+    impl Losses {
+        fn new(queues: usize, operations: Vec<Operation>, seed: u64) -> Self {
+            let unflushed = Arc::<UnflushedWrites>::default();
+            let blocks = operations.len() as u64 * PLACE / u64::from(BLOCK);
+            let geometry = geometry(blocks, BLOCK, 1);
+            let locks = Arc::new(RangeLocks::new(1));
+            let queue = |_| LossyQueue {
+                engine: Engine::new(geometry, Arc::clone(&locks), Arc::clone(&unflushed), DEPTH),
+                memory: Bytes(RefCell::new(vec![7; geometry.zeros as usize + 16])),
+                incarnation: 0,
+                work: Vec::new(),
+                covers: HashMap::new(),
+                told: 0,
+            };
+            Self {
+                queues: (0..queues).map(queue).collect(),
+                unflushed,
+                volatile: vec![1; geometry.size as usize],
+                durable: vec![1; geometry.size as usize],
+                incarnation: 0,
+                is_written: vec![false; operations.len()],
+                is_settled: vec![false; operations.len()],
+                operations,
+                completed: 0,
+                random: fastrand::Rng::with_seed(seed),
+            }
+        }
+
+        /// Range of the write with this number: it begins and ends inside of blocks.
+        fn range(number: usize) -> std::ops::Range<usize> {
+            let place = number * PLACE as usize;
+            place + 5..place + PLACE as usize - 3
+        }
+
+        /// Returns `true` if a write is on the medium.
+        fn is_durable(&self, number: usize) -> bool {
+            self.durable[Self::range(number)]
+                .iter()
+                .all(|&byte| byte == 7)
+        }
+
+        fn submit(&mut self, number: usize, queue: usize) -> bool {
+            let operation = self.operations[number];
+            let range = Self::range(number);
+            let submission = Submission {
+                tag: number as u64,
+                operation,
+                offset: range.start as u64,
+                len: range.len() as u32,
+                memory: 0,
+                memory_len: BUFFER as u32,
+            };
+            let queue = &mut self.queues[queue];
+            let is_accepted = queue.engine.submit(&submission).is_some();
+            if is_accepted && operation == Operation::Flush {
+                let written = (0..self.is_written.len()).filter(|&it| self.is_written[it]);
+                queue.covers.insert(number as u64, written.collect());
+            }
+            is_accepted
+        }
+
+        /// The storage executes a request of a queue in its incarnation.
+        fn execute(&mut self, queue: usize) {
+            let queue = &mut self.queues[queue];
+            if queue.incarnation != self.incarnation {
+                return;
+            }
+            let waiting = queue.work.iter_mut().filter(|(.., is_done)| !is_done);
+            let waiting: Vec<_> = waiting.collect();
+            if waiting.is_empty() {
+                return;
+            }
+            let index = self.random.usize(..waiting.len());
+            let (_, request, is_done) = &mut *waiting.into_iter().nth(index).expect("inside");
+            *is_done = true;
+            let range = request.storage_offset as usize
+                ..request.storage_offset as usize + request.size as usize;
+            let local = request.memory_offset as usize;
+            let mut memory = queue.memory.0.borrow_mut();
+            let memory = &mut memory[local..local + range.len()];
+            match request.message_type {
+                IoMessageType::Read => memory.copy_from_slice(&self.volatile[range]),
+                IoMessageType::Write => self.volatile[range].copy_from_slice(memory),
+                IoMessageType::WriteFua => {
+                    self.volatile[range.clone()].copy_from_slice(memory);
+                    self.durable[range].copy_from_slice(memory);
+                }
+                _ => self.durable.copy_from_slice(&self.volatile),
+            }
+        }
+
+        /// A queue handles an answer, also one of an earlier incarnation that it has received before.
+        fn answer(&mut self, index: usize) {
+            let queue = &mut self.queues[index];
+            let answered = queue.work.iter().position(|(.., is_done)| *is_done);
+            let Some(position) = answered else {
+                return;
+            };
+            let (number, ..) = queue.work.swap_remove(position);
+            let losses = self.unflushed.losses();
+            queue.engine.completed(number, 0, &queue.memory);
+            while let Some(done) = self.queues[index].engine.poll_done() {
+                self.completed += 1;
+                self.done(index, done, losses);
+            }
+        }
+
+        /// `before`: number of losses before the answer.
+        fn done(&mut self, index: usize, done: Done, before: u64) {
+            let tag = done.tag;
+            let losses = self.unflushed.losses();
+            if self.operations[tag as usize] != Operation::Flush {
+                assert_eq!(done.result, Ok(()));
+                self.is_written[tag as usize] = true;
+                if self.operations[tag as usize].is_durable() {
+                    self.is_settled[tag as usize] = true;
+                }
+                let is_late = !self.is_stored(tag as usize);
+                assert!(!is_late || before < losses, "write {tag} is lost already");
+                return;
+            }
+            let covers = self.queues[index].covers.remove(&tag).expect("submitted");
+            let told = &mut self.queues[index].told;
+            match done.result {
+                Ok(()) => {
+                    assert_eq!(*told, losses, "each queue is told of each loss");
+                    for number in covers {
+                        self.is_settled[number] = true;
+                        // If it was lost, that was a loss of its own, and the client of this queue was told.
+                        assert!(
+                            self.is_durable(number) || !self.is_stored(number),
+                            "write {number} is covered by flush {tag}"
+                        );
+                    }
+                }
+                Err(IoError::LostWrites) => {
+                    assert!(*told < losses, "flush {tag}");
+                    *told = losses;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+
+        /// Returns `true` if a completed write was not lost.
+        fn is_stored(&self, number: usize) -> bool {
+            self.volatile[Self::range(number)]
+                .iter()
+                .all(|&byte| byte == 7)
+        }
+
+        /// The storage loses some of what is not durable.
+        fn lose(&mut self) {
+            let mut written = (0..self.is_written.len()).filter(|&it| self.is_written[it]);
+            let is_volatile = written.any(|it| self.is_stored(it) && !self.is_durable(it));
+            for (volatile, durable) in (self.volatile.chunks_mut(8)).zip(self.durable.chunks(8)) {
+                if self.random.bool() {
+                    volatile.copy_from_slice(durable);
+                }
+            }
+            self.durable.copy_from_slice(&self.volatile);
+            self.incarnation += 1;
+            let before = self.unflushed.losses();
+            let is_reported = self.unflushed.begin(self.incarnation);
+            assert_eq!(self.unflushed.losses() - before, u64::from(is_reported));
+            assert!(is_reported || !is_volatile, "completed writes were lost");
+            let mut unsettled = (0..self.is_written.len())
+                .filter(|&it| self.is_written[it] && !self.is_settled[it]);
+            let is_flushing = self.queues.iter().any(|queue| !queue.covers.is_empty());
+            assert!(
+                !is_reported || is_flushing || unsettled.next().is_some(),
+                "all completed writes are flushed"
+            );
+            self.is_settled.copy_from_slice(&self.is_written);
+        }
+
+        /// A queue begins the next session, with the current incarnation.
+        fn attach(&mut self, index: usize) {
+            let queue = &mut self.queues[index];
+            queue.work.clear();
+            queue.incarnation = self.incarnation;
+            queue.engine.restart(self.incarnation);
+        }
+
+        fn run(mut self) {
+            let (mut next, mut steps) = (0, 0);
+            while self.completed < self.operations.len() {
+                steps += 1;
+                assert!(steps < 200_000, "{} of {next} I/Os", self.completed);
+                let index = self.random.usize(..self.queues.len());
+                match self.random.u32(..103) {
+                    0..20 if next < self.operations.len() => {
+                        next += usize::from(self.submit(next, index));
+                    }
+                    20..45 => {
+                        let queue = &mut self.queues[index];
+                        if let Some((number, request)) = queue.engine.poll_request() {
+                            queue.work.push((number, request, false));
+                        }
+                    }
+                    45..70 => self.execute(index),
+                    70..95 => self.answer(index),
+                    95..100 => self.attach(index),
+                    100 => self.lose(),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn lossy_operation() -> impl Strategy<Value = Operation> {
+        prop_oneof![
+            3 => Just(Operation::Write { fua: false }),
+            1 => Just(Operation::Write { fua: true }),
+            3 => Just(Operation::Flush),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Acknowledged writes are lost only if the next flush of each queue fails.
+        #[test]
+        fn flush_succeeds_only_if_writes_before_it_are_durable(
+            queues in 1..4_usize,
+            operations in proptest::collection::vec(lossy_operation(), 1..30),
+            seed in any::<u64>(),
+        ) {
+            Losses::new(queues, operations, seed).run();
+        }
     }
 
     #[test]

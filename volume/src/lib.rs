@@ -40,9 +40,13 @@
 //!   says so, and flushes fail.
 //! * **Reconnection.** When the service disconnects, or does not answer for [`Config::io_timeout`], I/Os wait for the
 //!   next session, and are sent again: they are idempotent, because their blocks stay locked. After
-//!   [`Config::reconnect_timeout`], I/Os fail with [`IoError::Disconnected`] until there is a session. A storage that
-//!   is smaller than before, has another block size, or has lost its flush is refused. Writes that were not flushed
-//!   are as durable as the targets: a target that keeps its blocks in memory loses them when it restarts.
+//!   [`Config::reconnect_timeout`], I/Os fail with [`IoError::Disconnected`] until there is a session. Another storage
+//!   is refused ([`IoError::Replaced`]), and so is one that is smaller than before, has another block size, or has lost
+//!   its flush ([`IoError::Changed`]): I/Os fail until the former one is back. A target of this project that keeps its
+//!   blocks in memory is another storage in every process; the reference's targets have no identity, and are accepted.
+//! * **Lost writes.** A storage may lose what was not flushed: its machine loses power, or a sync fails. If it had
+//!   acknowledged writes that no flush has covered, the next flush of each queue fails with [`IoError::LostWrites`]
+//!   (write verifiers, as NFS has them). A restart of a target's process alone loses nothing.
 //! * **Cost.** An I/O of whole blocks takes no allocation, no mutex and, while the queue is polled and the storage
 //!   busy, no system call: two atomic operations for each of its blocks, a message, and its answer.
 //!
@@ -66,6 +70,7 @@ mod link;
 mod queue;
 mod range_lock;
 pub mod session;
+mod unflushed;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
@@ -75,6 +80,7 @@ use std::time::Duration;
 
 use doca::{Device, ErrorCode};
 use role_common::Failure;
+use role_common::metrics::Metrics;
 use role_common::shutdown::Shutdown;
 use thiserror::Error;
 
@@ -87,6 +93,7 @@ pub use adapters::{AsyncQueue, BlockingQueue};
 pub use buffer::Buffer;
 pub use engine::{IoError, Operation};
 pub use queue::{Completion, Io, Queue};
+pub use unflushed::WriteLosses;
 pub use wire::release::Release;
 
 /// A storage as an array of bytes.
@@ -123,6 +130,7 @@ impl Volume {
         let shared = Arc::new(Shared {
             queues: queues?,
             locks: Arc::new(RangeLocks::new(ios)),
+            unflushed: Arc::default(),
             control: shutdown.waker().clone(),
             is_closing: AtomicBool::new(false),
         });
@@ -175,6 +183,15 @@ impl Volume {
             fua: self.storage.flush,
             read_only: self.read_only,
         }
+    }
+
+    /// Publishes how often the storage has lost acknowledged writes.
+    pub fn publish_losses(&self, metrics: &Metrics) {
+        let losses = WriteLosses(Arc::clone(&self.shared.unflushed));
+        metrics.add_section(move |page| {
+            let help = "Times that the storage has lost acknowledged writes which no flush had covered; the next flush of each client failed";
+            page.counter("doca_storage_write_losses_total", help, losses.count())
+        });
     }
 
     /// Takes the queues: [`Config::queues`] of them in the first call, none in later ones.

@@ -19,6 +19,7 @@ use wire::release::{Release, Release3_1, Release3_2};
 use crate::endpoint::{BadAnswer, Client, Completed, Endpoint, EndpointError, Lane};
 use crate::engine::{Engine, IoError};
 use crate::range_lock::RangeLocks;
+use crate::unflushed::UnflushedWrites;
 
 /// Requests of a queue: handles completions.
 #[derive(Debug)]
@@ -73,6 +74,8 @@ pub(crate) struct Link {
     endpoint: Endpoint<Requester>,
     /// Number of the session.
     pub(crate) session: u64,
+    /// Number of the storage's incarnation.
+    pub(crate) incarnation: u32,
 }
 
 // SAFETY: DOCA's objects may be used by any thread, but only by one at a time. The handles in an endpoint count their
@@ -82,8 +85,12 @@ pub(crate) struct Link {
 unsafe impl Send for Link {}
 
 impl Link {
-    pub(crate) fn new(endpoint: Endpoint<Requester>, session: u64) -> Self {
-        Self { endpoint, session }
+    pub(crate) fn new(endpoint: Endpoint<Requester>, session: u64, incarnation: u32) -> Self {
+        Self {
+            endpoint,
+            session,
+            incarnation,
+        }
     }
 
     pub(crate) fn into_endpoint(self) -> Endpoint<Requester> {
@@ -265,6 +272,7 @@ impl QueueState {
 pub(crate) struct Shared {
     pub(crate) queues: Vec<Arc<QueueState>>,
     pub(crate) locks: Arc<RangeLocks>,
+    pub(crate) unflushed: Arc<UnflushedWrites>,
     /// Wakes the control thread.
     pub(crate) control: Waker,
     pub(crate) is_closing: AtomicBool,

@@ -14,6 +14,7 @@ use wire::release::{Release, Release3_1, Release3_2};
 use crate::buffer::{Buffer, Pool};
 use crate::engine::{Engine, IoError, Operation, Submission};
 use crate::link::{Command, LentLane, Link, Progress, QueueState, Requester, Shared};
+use crate::unflushed::WriteLosses;
 
 /// An I/O to submit.
 #[derive(Debug)]
@@ -241,6 +242,12 @@ impl Queue {
             });
         }
         count
+    }
+
+    /// Losses of acknowledged writes of all queues of the volume.
+    #[must_use]
+    pub fn write_losses(&self) -> WriteLosses {
+        WriteLosses(Arc::clone(self.requester.engine.unflushed()))
     }
 
     /// Descriptor to sleep on, with `poll` or `epoll`, after [`arm`](Self::arm): readable when there is an event. Do
@@ -487,9 +494,10 @@ impl Queue {
         );
         // Before the link can be returned again.
         let posted = link.begin().map(|lane| self.requester.lane = lane);
+        let incarnation = link.incarnation;
         self.link = Some(link);
         self.refuses = None;
-        self.requester.engine.restart();
+        self.requester.engine.restart(incarnation);
         if let Err(error) = watched {
             return self.failed(Failure::new(
                 ErrorCode::OPERATING_SYSTEM,

@@ -20,9 +20,12 @@ use std::time::{Duration, Instant};
 
 use doca::{Connection, Device, ErrorCode};
 use role_common::control::{ChannelEvent, ComchClientChannel, ControlChannel as _, Waiter};
+use role_common::verifier::Verifier;
 use role_common::{Failure, text_of_peer};
 use thiserror::Error;
-use wire::control::{FeatureQuery, InitStorage, Message, MessageType, Payload, StorageDetails};
+use wire::control::{
+    FEATURE_VERIFIER, FeatureQuery, InitStorage, Message, MessageType, Payload, StorageDetails,
+};
 use wire::release::Release;
 
 use crate::endpoint::Contexts;
@@ -321,6 +324,7 @@ pub struct Session {
     connected: bool,
     interrupted: bool,
     features: u32,
+    verifier: Option<Verifier>,
     error: Option<SessionError>,
 }
 
@@ -342,6 +346,7 @@ impl Session {
             connected: false,
             interrupted: false,
             features: 0,
+            verifier: None,
             error: None,
         }
     }
@@ -367,6 +372,12 @@ impl Session {
     #[must_use]
     pub const fn features(&self) -> u32 {
         self.features
+    }
+
+    /// The verifier of the storage, if both sides have announced it and the storage has one. Final from [`Action::CreateWorkers`] on.
+    #[must_use]
+    pub fn verifier(&self) -> Option<Verifier> {
+        self.verifier.clone()
     }
 
     /// Result of the session, final once [`Action::Finish`] was returned.
@@ -490,10 +501,12 @@ impl Session {
                 };
                 self.described(now, details, answer.features);
             }
-            (State::Initialising, Payload::InitStorageResponse) => {
-                self.workers_exist = true;
-                self.enter(now, State::Gathering);
-                self.actions.push_back(Action::CreateWorkers);
+            (State::Initialising, Payload::InitStorageResponse) => self.initialised(now),
+            (State::Initialising, Payload::VerifiedInitStorageResponse(verifier)) => {
+                if self.features & FEATURE_VERIFIER != 0 {
+                    self.verifier = Some((&verifier).into());
+                }
+                self.initialised(now);
             }
             (State::Starting, Payload::StartStorageResponse) => self.started(now),
             (State::Stopping, Payload::StopStorageResponse) => self.destroy(now, true),
@@ -519,6 +532,12 @@ impl Session {
                 },
             ),
         }
+    }
+
+    fn initialised(&mut self, now: Instant) {
+        self.workers_exist = true;
+        self.enter(now, State::Gathering);
+        self.actions.push_back(Action::CreateWorkers);
     }
 
     /// Handles the description of the storage.
@@ -1037,6 +1056,36 @@ mod tests {
     }
 
     // Regular sessions, and invalid or refusing answers.
+
+    #[test]
+    fn verifier_is_that_of_the_init_response_if_both_sides_have_announced_it() {
+        use role_common::verifier::{Incarnation, StorageId};
+        use wire::control::AnnouncedStorage;
+        let verifier = Verifier::of_one(StorageId(5), false, Incarnation(6));
+        for (features, expected) in [(FEATURE_VERIFIER, Some(&verifier)), (0, None)] {
+            let mut script = Script::new(1);
+            script.session.config.features = u32::MAX;
+            script.input(Event::Connected);
+            let StorageDetails {
+                total_size,
+                block_size,
+            } = details();
+            script.sent();
+            script.answer(
+                0,
+                Payload::AnnouncedStorageResponse(AnnouncedStorage {
+                    total_size,
+                    block_size,
+                    features,
+                }),
+            );
+            script.expect(&[Action::OpenStorage(details())]);
+            script.input(Event::Opened(init(1))).sent();
+            let answer = Payload::VerifiedInitStorageResponse((&verifier).into());
+            script.answer(1, answer).expect(&[Action::CreateWorkers]);
+            assert_eq!(script.session.verifier().as_ref(), expected);
+        }
+    }
 
     #[test]
     fn complete_session() {

@@ -22,6 +22,9 @@ pub const FEATURE_FLUSH: u32 = 1;
 /// read_before messages.
 pub const FEATURE_VERSIONS: u32 = 2;
 
+/// Bit of [`FeatureQuery::features`] and [`AnnouncedStorage::features`] for verified_init_storage_response.
+pub const FEATURE_VERIFIER: u32 = 4;
+
 impl Payload {
     /// The init_storage_request of a release. Only 3.0 has a batch size.
     #[must_use]

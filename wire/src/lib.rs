@@ -79,7 +79,7 @@ pub mod sbc {
 
 pub mod backing {
     //! Backing files of targets: a [`Header`], two slots for a [`Superblock`] at [`RECORD_OFFSETS`], two for a [`VersionTail`] at [`TAIL_OFFSETS`],
-    //! the blocks from [`CONTENT_OFFSET`] on, and slots for versions of blocks, each described by a [`VersionSlot`].
+    //! a [`Loss`] at [`LOSS_OFFSET`], the blocks from [`CONTENT_OFFSET`] on, and slots for versions of blocks, each described by a [`VersionSlot`].
 
     include!(concat!(env!("OUT_DIR"), "/backing.rs"));
 
@@ -100,6 +100,9 @@ pub mod backing {
 
     /// Offsets of the two places of the version tail, indexed by its sequence modulo 2.
     pub const TAIL_OFFSETS: [u64; 2] = [RECORD_OFFSETS[1] + 4096, RECORD_OFFSETS[1] + 8192];
+
+    /// Offset of the [`Loss`].
+    pub const LOSS_OFFSET: u64 = RECORD_OFFSETS[1] + 12288;
 }
 
 pub mod recording {

@@ -584,8 +584,7 @@ fn quoted(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use role_common::stored_block::{Checksum, Encoder, Place};
-    use role_common::superblock::SetId;
+    use role_common::stored_block::Encoder;
 
     use super::*;
 
@@ -606,13 +605,9 @@ mod tests {
         write_noise(&path, 8199).expect("written");
         let noise = std::fs::read(&path).expect("the file");
         assert_eq!(noise.len(), 8199);
-        let mut encoder = Encoder::new(Geometry::compatible(4096), Checksum::Off);
-        let place = Place {
-            set: SetId::NONE,
-            stripe: 0,
-        };
+        let mut encoder = Encoder::new(Geometry::compatible(4096));
         for block in noise.chunks_exact(4096) {
-            let refused = encoder.encode(block, place).expect_err("does not compress");
+            let refused = encoder.encode(block).expect_err("does not compress");
             assert_eq!(refused.needed, 4100);
         }
     }

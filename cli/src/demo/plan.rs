@@ -3,8 +3,7 @@
 use std::io::{BufWriter, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use role_common::stored_block::{Checksum, Encoder, Geometry, MatrixType, Place, STORED_ALIGNMENT};
-use role_common::superblock::SetId;
+use role_common::stored_block::{Encoder, Geometry, MatrixType, STORED_ALIGNMENT};
 
 use super::{Error, LayoutChoice, Options};
 
@@ -520,16 +519,11 @@ impl Content {
 fn compresses(path: &Path, block_size: u32) -> std::io::Result<bool> {
     let mut file = std::fs::File::open(path)?;
     let mut block = vec![0; block_size as usize];
-    let mut encoder = Encoder::new(Geometry::compatible(block_size), Checksum::Off);
+    let mut encoder = Encoder::new(Geometry::compatible(block_size));
     let blocks = file.metadata()?.len() / u64::from(block_size);
     for _ in 0..blocks {
         file.read_exact(&mut block)?;
-        // The size does not depend on the place.
-        let place = Place {
-            set: SetId::NONE,
-            stripe: 0,
-        };
-        if encoder.encode(&block, place).is_err() {
+        if encoder.encode(&block).is_err() {
             return Ok(false);
         }
     }

@@ -15,11 +15,13 @@
 #![warn(missing_docs)]
 #![allow(non_camel_case_types, reason = "names of the C API")]
 
+mod documented;
 mod enums;
 mod functions;
 mod handles;
 
 pub use core::ffi::{c_char, c_int, c_void};
+pub use documented::{DOCUMENTED_ERRORS, DocumentedError, Provocation, Reason};
 pub use enums::*;
 pub use functions::{
     CallbackDecl, ConstantDecl, EnumDecl, EnumValue, FunctionDecl, HandleDecl, Header,
@@ -57,6 +59,31 @@ mod tests {
                 .map(|function| function.name)
                 .collect::<Vec<_>>()
         );
+    }
+
+    #[test]
+    fn documented_errors_are_errors_of_functions() {
+        let mut names: BTreeSet<String> = BTreeSet::new();
+        let errors = ENUMS.iter().find(|decl| decl.name == "doca_error_t");
+        let errors = errors.expect("the enum of errors").values;
+        for documented in DOCUMENTED_ERRORS {
+            let DocumentedError {
+                function, error, ..
+            } = documented;
+            assert!(
+                functions().any(|known| known.name == *function),
+                "{function} is not in the table"
+            );
+            let name = std::format!("DOCA_ERROR_{error}");
+            assert!(
+                errors.iter().any(|known| known.name == name),
+                "{function}: there is no {name}"
+            );
+            assert!(
+                names.insert(std::format!("{function} {error}")),
+                "{function}: {error} is listed twice"
+            );
+        }
     }
 
     #[test]

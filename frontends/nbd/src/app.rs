@@ -217,13 +217,14 @@ pub fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
     };
     announce(&flags, &environment, &listeners, &shared);
     environment.metrics.declare(&[Count::Failed], false);
+    volume.publish_losses(&environment.metrics);
     let mut queues = volume.take_queues();
     for (queue, cpu) in queues.iter_mut().zip(&flags.cpu) {
         if let Some(metrics) = environment.metrics.worker(*cpu) {
             queue.publish_to(metrics);
         }
     }
-    let queues = queues.into_iter().map(StorageQueue).collect();
+    let queues = queues.into_iter().map(StorageQueue::from).collect();
     let system = |error: std::io::Error| {
         Failure::new(ErrorCode::OPERATING_SYSTEM, format!("NBD server: {error}"))
     };

@@ -99,6 +99,8 @@ pub struct Connection<B> {
     filling: Option<(B, usize)>,
     /// I/Os that were issued while the queue was full.
     waiting: VecDeque<Io<B>>,
+    /// Number of losses of writes that the client was told of.
+    told: u64,
     began: Instant,
     /// Number of bytes sent and received.
     moved: u64,
@@ -166,6 +168,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Connection<B> {
             output,
             filling: None,
             waiting: VecDeque::new(),
+            told: 0,
             began: now,
             moved: 0,
             seen: (0, now),
@@ -203,7 +206,20 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Connection<B> {
         let Phase::Transmission(transmission) = &mut self.phase else {
             return;
         };
-        let Completion { result, buffer, .. } = completion;
+        let Completion {
+            mut result,
+            buffer,
+            losses,
+            ..
+        } = completion;
+        if losses != self.told && transmission.is_flush(part) {
+            tracing::error!(
+                peer = self.peer,
+                "a flush fails: the storage has lost writes that it had completed and that were not flushed"
+            );
+            self.told = losses;
+            result = Err(crate::device::Failed);
+        }
         let data = buffer.as_ref().map_or(&[][..], AsRef::as_ref);
         let outcome = transmission.complete(part, result, data, self.output.headers());
         match outcome {
@@ -316,7 +332,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Connection<B> {
         let mut requests = 0;
         while requests < FAIRNESS {
             let goes_on = if self.negotiates() {
-                self.negotiate(shared)?
+                self.negotiate(shared, queue.losses().reported)?
             } else {
                 if self.output.len() >= MAX_OUTPUT {
                     return Ok(());
@@ -334,7 +350,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Connection<B> {
     }
 
     /// Handles one message of the handshake. Returns `false` if there is nothing more to do now.
-    fn negotiate(&mut self, shared: &Shared) -> Result<bool, Ended> {
+    fn negotiate(&mut self, shared: &Shared, reported: u64) -> Result<bool, Ended> {
         if !self.send()? {
             return Ok(false);
         }
@@ -355,6 +371,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Connection<B> {
             }
             negotiation::Next::Transmission(agreed) => {
                 tracing::info!(peer = self.peer, ?agreed, "transmission begins");
+                self.told = reported;
                 self.phase = Phase::Transmission(Transmission::new(
                     shared.export.clone(),
                     shared.native_fua,

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{EventfdFlags, eventfd};
-use volume::{Buffer, Queue as VolumeQueue};
+use volume::{Buffer, IoError, Queue as VolumeQueue, WriteLosses};
 
 pub use volume::Operation;
 
@@ -36,6 +36,16 @@ pub struct Completion<B> {
     pub result: Result<(), Failed>,
     /// Buffer that was submitted with the I/O, if any.
     pub buffer: Option<B>,
+    /// Number of [losses](Losses::count) so far.
+    pub losses: u64,
+}
+
+/// Losses of writes that the device had completed, and that no flush had covered.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Losses {
+    pub count: u64,
+    /// Number of losses of which a client was told.
+    pub reported: u64,
 }
 
 /// A submission queue with its completions, for one thread.
@@ -57,6 +67,9 @@ pub trait Queue {
     /// Makes progress, and passes completions to `done`; never blocks. Returns the number of completions.
     fn poll(&mut self, done: &mut dyn FnMut(Completion<Self::Buffer>)) -> usize;
 
+    /// Losses of writes of all queues. Each client that flushes afterwards has to be told.
+    fn losses(&self) -> Losses;
+
     /// Descriptor that is readable when an armed queue must be polled.
     fn descriptor(&self) -> BorrowedFd<'_>;
 
@@ -73,13 +86,25 @@ const LOGGED: u64 = 100;
 static FAILURES: AtomicU64 = AtomicU64::new(0);
 
 #[derive(Debug)]
-pub struct StorageQueue(pub VolumeQueue);
+pub struct StorageQueue {
+    queue: VolumeQueue,
+    losses: WriteLosses,
+}
+
+impl From<VolumeQueue> for StorageQueue {
+    fn from(queue: VolumeQueue) -> Self {
+        Self {
+            losses: queue.write_losses(),
+            queue,
+        }
+    }
+}
 
 impl Queue for StorageQueue {
     type Buffer = Buffer;
 
     fn buffer(&mut self, len: usize) -> Option<Buffer> {
-        self.0.buffer(len)
+        self.queue.buffer(len)
     }
 
     fn submit(&mut self, io: Io<Buffer>) -> Result<(), Io<Buffer>> {
@@ -97,7 +122,7 @@ impl Queue for StorageQueue {
             len,
             buffer,
         };
-        self.0.submit(theirs).map_err(|io| Io {
+        self.queue.submit(theirs).map_err(|io| Io {
             tag,
             operation,
             offset,
@@ -107,39 +132,52 @@ impl Queue for StorageQueue {
     }
 
     fn poll(&mut self, done: &mut dyn FnMut(Completion<Buffer>)) -> usize {
-        self.0.poll(&mut |completion| {
+        let losses = &self.losses;
+        self.queue.poll(&mut |completion| {
             let volume::Completion {
                 tag,
                 result,
                 buffer,
             } = completion;
-            let result = result.map_err(|error| {
-                log(&error);
-                Failed
-            });
+            let result = match result {
+                // Each client of the queue is told, by its connection.
+                Ok(()) | Err(IoError::LostWrites) => Ok(()),
+                Err(error) => {
+                    log(&error);
+                    Err(Failed)
+                }
+            };
             done(Completion {
                 tag,
                 result,
                 buffer,
+                losses: losses.count(),
             });
         })
     }
 
+    fn losses(&self) -> Losses {
+        Losses {
+            count: self.losses.count(),
+            reported: self.losses.reported(),
+        }
+    }
+
     fn descriptor(&self) -> BorrowedFd<'_> {
-        self.0.descriptor()
+        self.queue.descriptor()
     }
 
     fn arm(&mut self) -> bool {
-        self.0.arm()
+        self.queue.arm()
     }
 
     fn disarm(&mut self) {
-        self.0.disarm();
+        self.queue.disarm();
     }
 }
 
 #[cold]
-fn log(error: &volume::IoError) {
+fn log(error: &IoError) {
     match FAILURES.fetch_add(1, Ordering::Relaxed) {
         LOGGED => tracing::error!("further failed I/Os are not logged"),
         count if count < LOGGED => tracing::error!("I/O failed: {error}"),
@@ -159,6 +197,7 @@ struct State {
     /// Byte range on which I/Os fail.
     bad: Range<u64>,
     flushes: u64,
+    losses: Losses,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -224,6 +263,7 @@ impl Disk {
                 bytes: vec![0; size],
                 bad: 0..0,
                 flushes: 0,
+                losses: Losses::default(),
             })),
         }
     }
@@ -245,6 +285,11 @@ impl Disk {
     /// Makes I/Os on these bytes fail.
     pub fn fail(&self, bad: Range<u64>) {
         self.state().bad = bad;
+    }
+
+    /// Sets the losses of completed writes.
+    pub fn lose(&self, losses: Losses) {
+        self.state().losses = losses;
     }
 
     /// Number of flushes and of writes with FUA.
@@ -334,9 +379,14 @@ impl Queue for MemoryQueue {
                 tag: io.tag,
                 result,
                 buffer: io.buffer,
+                losses: self.losses().count,
             });
         }
         count
+    }
+
+    fn losses(&self) -> Losses {
+        self.disk.state().losses
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {

@@ -116,6 +116,7 @@ struct Issued {
     request: usize,
     offset: u64,
     len: u32,
+    is_flush: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -451,17 +452,33 @@ impl Transmission {
                 remaining: remaining - len,
             }
         };
-        self.add_part(request, offset, len)
-    }
-
-    fn add_part(&mut self, request: usize, offset: u64, len: u32) -> u32 {
-        let part = Issued {
-            request,
+        let part = Part {
+            operation,
             offset,
             len,
         };
+        self.add_part(request, part)
+    }
+
+    fn add_part(&mut self, request: usize, part: Part) -> u32 {
+        let part = Issued {
+            request,
+            offset: part.offset,
+            len: part.len,
+            is_flush: part.operation == Operation::Flush,
+        };
         // The number of requests is limited, and that of a request's parts by its length: far below 2^32.
         self.parts.insert(part) as u32
+    }
+
+    /// Returns `true` for a part that makes completed writes durable.
+    ///
+    /// # Panics
+    ///
+    /// If no such part is outstanding.
+    #[must_use]
+    pub fn is_flush(&self, part: u32) -> bool {
+        self.parts[part as usize].is_flush
     }
 
     /// Handles the completion of a part; `data` is its buffer, for a successful read. Appends the header of the
@@ -481,6 +498,7 @@ impl Transmission {
             request,
             offset,
             len,
+            ..
         } = self.parts.remove(part as usize);
         let pending = &mut self.requests[request];
         pending.outstanding -= 1;
@@ -532,7 +550,7 @@ impl Transmission {
                 offset: 0,
                 len: 0,
             };
-            return Outcome::Submit(self.add_part(request, 0, 0), part);
+            return Outcome::Submit(self.add_part(request, part), part);
         }
         let pending = self.remove(request);
         match (pending.error, pending.kind) {

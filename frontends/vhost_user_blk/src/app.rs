@@ -154,6 +154,7 @@ pub fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
         );
     }
     environment.metrics.declare(&[Count::Failed], false);
+    volume.publish_losses(&environment.metrics);
     let workers: std::io::Result<Vec<Worker>> = volume
         .take_queues()
         .into_iter()

@@ -215,6 +215,10 @@ impl Queue for VolumeQueue {
         self.0.poll(&mut |completion| {
             let result = completion.result.map_err(|error| match error {
                 IoError::Closed => NotDone::Closed,
+                error @ IoError::LostWrites => {
+                    tracing::error!("a flush fails: {error}");
+                    NotDone::Failed
+                }
                 error => {
                     tracing::debug!("an I/O has failed: {error}");
                     NotDone::Failed

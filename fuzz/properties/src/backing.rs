@@ -1,8 +1,9 @@
 //! The header of a target's backing file.
 
 use arbitrary::{Arbitrary, Result, Unstructured};
-use role_target::backing::{Identity, check, emit};
+use role_target::backing::{FileHeader, Identity, check, emit};
 use role_target::content::Geometry;
+use role_target::versions::SlotArea;
 use wire::backing::{CONTENT_OFFSET, HEADER_SIZE};
 
 use super::control_frames::rest;
@@ -22,6 +23,8 @@ struct Parts {
     /// A geometry other than the expected one.
     other: Option<(u32, u32)>,
     identity: [u8; 16],
+    /// Slots for versions: `None` for those of a new file.
+    slots: Option<(u64, u32, u32)>,
     damage: Vec<Damage>,
     /// `true` to correct the checksum afterwards.
     repair: bool,
@@ -58,14 +61,28 @@ impl Parts {
                 block_size,
                 block_count,
             });
-        let mut start = emit(said, Identity(self.identity)).to_vec();
+        let slots = self.slots.map_or_else(
+            || SlotArea::new(said, CONTENT_OFFSET),
+            |(offset, slot_size, count)| SlotArea {
+                offset,
+                slot_size,
+                count,
+            },
+        );
+        let mut start = emit(FileHeader {
+            geometry: said,
+            identity: Identity(self.identity),
+            slots,
+        })
+        .to_vec();
         spoil(&mut start, &self.damage);
         if self.repair
             && let Some((before, checksum)) = start.split_last_chunk_mut::<4>()
         {
             *checksum = crc32c::crc32c(before).to_be_bytes();
         }
-        let needed = CONTENT_OFFSET + expected.capacity();
+        let content_end = CONTENT_OFFSET + expected.capacity();
+        let needed = content_end.max(slots.end().unwrap_or(u64::MAX));
         Input {
             expected,
             length: needed.saturating_add_signed(self.excess.max(-3).into()),
@@ -91,14 +108,33 @@ pub fn property(input: &Input) {
     let start = &start[..start.len().min(HEADER_SIZE)];
     let checked =
         harness::within_memory(4096, "checking a header", || check(start, length, expected));
-    let right = start.len() == HEADER_SIZE && length >= CONTENT_OFFSET + expected.capacity() && {
-        let identity: [u8; 16] = start[28..44].try_into().expect("its size");
-        emit(expected, Identity(identity)) == start
+    let right = start.len() == HEADER_SIZE && {
+        let number = |at: usize| u32::from_be_bytes(start[at..at + 4].try_into().expect("4"));
+        let header = FileHeader {
+            geometry: expected,
+            identity: Identity(start[28..44].try_into().expect("its size")),
+            slots: SlotArea {
+                count: number(44),
+                slot_size: number(48),
+                offset: u64::from_be_bytes(start[52..60].try_into().expect("8")),
+            },
+        };
+        let content_end = CONTENT_OFFSET + expected.capacity();
+        let slots = u64::from(header.slots.slot_size) * u64::from(header.slots.count);
+        let end = u128::from(header.slots.offset) + u128::from(slots);
+        let is_aligned = header.slots.offset.is_multiple_of(4096)
+            && header.slots.slot_size.is_multiple_of(4096)
+            && u64::from(header.slots.slot_size) >= u64::from(expected.block_size) + 64
+            && (1..=6144).contains(&header.slots.count);
+        let has_slots = is_aligned && header.slots.offset >= content_end;
+        u128::from(length) >= end.max(content_end.into())
+            && (has_slots || header.slots == SlotArea::default())
+            && emit(header) == start
     };
     match &checked {
-        Ok(identity) => {
+        Ok(header) => {
             assert!(right, "{input:?}");
-            assert_eq!(identity.0, start[28..44]);
+            assert_eq!(header.identity.0, start[28..44]);
         }
         Err(refused) => {
             assert!(!right, "{refused}");

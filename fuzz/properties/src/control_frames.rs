@@ -8,7 +8,7 @@ use wire::DecodeError;
 use wire::control::{
     AnnouncedStorage, ErrorResponse, FeatureQuery, FrameDecoder, IdentifiedStorage, IdentityQuery,
     InitStorage, Message, MessageType, Payload, RdmaConnectionDetails, RdmaConnectionRole,
-    RecordState, StorageDetails,
+    RecordState, StorageDetails, StorageVerifier,
 };
 use wire::layout::{Kind, TABLE};
 use wire::recording::control::Message as Recorded;
@@ -372,6 +372,12 @@ pub enum AnyPayload {
         blob: Blob,
     },
     InitStorageResponse,
+    VerifiedInitStorageResponse {
+        identity: [u64; 2],
+        in_memory: bool,
+        quorum: u8,
+        incarnations: [u8; 48],
+    },
     CreateRdmaConnectionRequest(RdmaConnection),
     CreateRdmaConnectionResponse(RdmaConnection),
     StartStorageRequest,
@@ -595,6 +601,18 @@ impl From<&AnyMessage> for Message {
                 mmap_export_blob: blob.bytes().into(),
             }),
             AnyPayload::InitStorageResponse => Payload::InitStorageResponse,
+            AnyPayload::VerifiedInitStorageResponse {
+                identity,
+                in_memory,
+                quorum,
+                incarnations,
+            } => Payload::VerifiedInitStorageResponse(StorageVerifier {
+                identity_high: identity[0],
+                identity_low: identity[1],
+                flags: (*in_memory).into(),
+                quorum: u32::from(*quorum % 16) + 1,
+                incarnations: incarnations.to_vec().into(),
+            }),
             AnyPayload::CreateRdmaConnectionRequest(connection) => {
                 Payload::CreateRdmaConnectionRequest(connection.into())
             }

@@ -2,21 +2,13 @@
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use role_common::stored_block::{
-    Checksum, Defect, Encoder, Geometry, OVERHEAD, PIECE, Place, STORED_ALIGNMENT, Verdict,
-    bound_checksum_of, checksum_of, inspect, logical_block_size,
+    Defect, Encoder, Geometry, HALF_ALIGNMENT, OVERHEAD, PIECE, inspect, logical_block_size,
 };
-use role_common::superblock::SetId;
 use softdoca::engines::lz4::{Decompressor, StreamFormat};
-use wire::stored_block::{DataBlock, Header, Trailer};
+use wire::stored_block::{ChunkRecord, DataBlock, Header, Trailer};
 
 use super::control_frames::rest;
 use super::harness::{self, Counting, Damage, spoil};
-
-/// Position of all stored blocks of this module.
-const PLACE: Place = Place {
-    set: SetId(0x0123_4567_89ab_cdef_1020_3040_5060_7080),
-    stripe: 5,
-};
 
 /// Content, a stored block, or bytes that look like one.
 #[derive(Debug, Clone)]
@@ -24,22 +16,16 @@ pub enum Input {
     Raw {
         /// Expected content size in units of 64 bytes, minus 1; 0 for the number of bytes given.
         logical: u8,
-        /// `true` to correct the checksum.
-        checksum: bool,
         bytes: Vec<u8>,
     },
     /// Content, and damage to its stored block.
     Content {
         runs: Vec<Run>,
-        /// `true` for a stored block of the same size as its content.
+        /// `true` for a stored block of the same size as its content, `false` for one with room for any content.
         compatible: bool,
-        /// `true` for a stored block with a checksum.
-        checksum: bool,
         /// Data size claimed by the header, relative to the available space, in bytes.
         claim: Option<i8>,
         damage: Vec<Damage>,
-        /// `true` to correct the checksum afterwards.
-        repair: bool,
     },
     /// Valid data blocks, whose total size may be invalid.
     DataBlocks {
@@ -65,16 +51,13 @@ impl<'a> Arbitrary<'a> for Input {
         Ok(match u.int_in_range(0..=3)? {
             0 => Self::Raw {
                 logical: u.arbitrary()?,
-                checksum: u.arbitrary()?,
                 bytes: rest(u)?,
             },
             1 => Self::Content {
                 runs: u.arbitrary()?,
                 compatible: u.arbitrary()?,
-                checksum: u.arbitrary()?,
                 claim: u.arbitrary()?,
                 damage: u.arbitrary()?,
-                repair: u.arbitrary()?,
             },
             2 => Self::DataBlocks {
                 blocks: u.arbitrary()?,
@@ -89,19 +72,14 @@ impl<'a> Arbitrary<'a> for Input {
     }
 }
 
-/// Content round-trips, damage is detected, and a decompression of damaged data stays within its buffer.
+/// Content round-trips, and a decompression of damaged data stays within its buffer.
 ///
 /// # Panics
 ///
 /// If the property does not hold.
 pub fn property(input: &Input) {
     match input {
-        Input::Raw {
-            logical,
-            checksum,
-            bytes,
-        } => {
-            let mut bytes = bytes.clone();
+        Input::Raw { logical, bytes } => {
             let stored = u32::try_from(bytes.len()).expect("inputs are small");
             let logical = match *logical {
                 0 => stored,
@@ -111,20 +89,15 @@ pub fn property(input: &Input) {
                 stored_block_size: stored,
                 logical_block_size: logical,
             };
-            if *checksum {
-                make_checksum_right(&mut bytes);
-            }
-            any_bytes(&bytes, geometry);
+            any_bytes(bytes, geometry);
         }
         Input::Content {
             runs,
             compatible,
-            checksum,
             claim,
             damage,
-            repair,
         } => {
-            let Some((mut stored, geometry)) = stored(runs, *compatible, *checksum, damage) else {
+            let Some((mut stored, geometry)) = stored(runs, *compatible, damage) else {
                 return;
             };
             if let Some(claim) = *claim {
@@ -137,9 +110,6 @@ pub fn property(input: &Input) {
                     .skip(4)
                     .zip(claim)
                     .for_each(|(place, byte)| *place = byte);
-            }
-            if *repair {
-                make_checksum_right(&mut stored);
             }
             any_bytes(&stored, geometry);
         }
@@ -173,12 +143,7 @@ impl Run {
 const LONGEST: usize = 4 * PIECE;
 
 /// Encodes content as a stored block, if possible, and damages it.
-fn stored(
-    runs: &[Run],
-    compatible: bool,
-    checksum: bool,
-    damage: &[Damage],
-) -> Option<(Vec<u8>, Geometry)> {
+fn stored(runs: &[Run], compatible: bool, damage: &[Damage]) -> Option<(Vec<u8>, Geometry)> {
     let mut content = Vec::new();
     for run in runs {
         content.extend(run.content(LONGEST - content.len()));
@@ -191,52 +156,39 @@ fn stored(
     let geometry = if compatible {
         Geometry::compatible(logical)
     } else {
-        Geometry::for_logical(logical).expect("not that much")
-    };
-    let kind = if checksum {
-        Checksum::Crc32c
-    } else {
-        Checksum::Off
+        Geometry {
+            stored_block_size: u32::try_from(worst_case(content.len()) + OVERHEAD).expect("small"),
+            logical_block_size: logical,
+        }
     };
     // The stored block and a copy of it, space for content that may turn out not to fit, and the compressor's table.
     let size = content.len() + content.len() / 50;
     let limit = 2 * size + (PIECE + PIECE / 50) + (1 << 16) + 4096;
     let stored = harness::within_memory(limit, "making a stored block", || {
-        let mut encoder = Encoder::new(geometry, kind);
-        encoder.encode(&content, PLACE).map(<[u8]>::to_vec)
+        let mut encoder = Encoder::new(geometry);
+        encoder.encode(&content).map(<[u8]>::to_vec)
     });
     let mut stored = match stored {
         Ok(stored) => stored,
         Err(refused) => {
-            assert!(!geometry.holds_any_content(), "{refused}");
+            assert!(compatible, "{refused}");
             assert!(refused.needed > refused.room);
             return None;
         }
     };
     assert_eq!(stored.len(), geometry.stored_block_size as usize);
-    let (header, verdict) = inspect(&stored, geometry, PLACE).expect("as it was made");
-    let expected = if checksum {
-        Verdict::Bound
-    } else {
-        Verdict::Absent
-    };
-    assert_eq!(verdict, expected);
+    let header = inspect(&stored, geometry).expect("as it was made");
+    assert_eq!(stored[stored.len() - Trailer::SIZE..], [0; Trailer::SIZE]);
     let came = decompress(&stored, header, content.len()).expect("as it was made");
     assert!(came == content, "the content comes back");
 
-    let written = stored.clone();
     spoil(&mut stored, damage);
-    let as_read = inspect(&stored, geometry, PLACE);
-    let changed = changed_bytes(&written, &stored);
-    if checksum && stored.len() == written.len() && (1..=4).contains(&changed) {
-        // CRC-32C detects any four bytes in a row and any three bits, unless a size in the header is found invalid
-        // first.
-        assert!(!matches!(
-            as_read,
-            Ok((_, Verdict::Bound | Verdict::Unbound))
-        ));
-    }
     Some((stored, geometry))
+}
+
+/// Size in bytes of the data blocks of this much content, if none compresses.
+fn worst_case(content: usize) -> usize {
+    content + content.div_ceil(PIECE) * DataBlock::SIZE
 }
 
 /// A stored block of these data blocks, valid except possibly for the content size.
@@ -265,7 +217,6 @@ fn data_blocks(blocks: &[(bool, Run)], claim: i8) {
     };
     stored[..Header::SIZE].copy_from_slice(&header.emit());
     stored.extend([0; Trailer::SIZE]);
-    make_checksum_right(&mut stored);
     let geometry = Geometry {
         stored_block_size: u32::try_from(stored.len()).expect("not that much"),
         logical_block_size: original_size,
@@ -273,45 +224,25 @@ fn data_blocks(blocks: &[(bool, Run)], claim: i8) {
     any_bytes(&stored, geometry);
 }
 
-/// Length of the range from the first to the last differing byte.
-fn changed_bytes(a: &[u8], b: &[u8]) -> usize {
-    let differs = |(a, b): (&u8, &u8)| a != b;
-    let first = a.iter().zip(b).position(differs);
-    let last = a.iter().zip(b).rposition(differs);
-    first.zip(last).map_or(0, |(first, last)| last - first + 1)
-}
-
-fn make_checksum_right(stored: &mut [u8]) {
-    if let Some(end) = stored.len().checked_sub(Trailer::SIZE) {
-        let (before, trailer) = stored.split_at_mut(end);
-        let checksum = bound_checksum_of(before, PLACE);
-        trailer.copy_from_slice(&Trailer { unused: checksum }.emit());
-    }
-}
-
-// Verdict on a stored block, and its decompression.
+// Sizes of a stored block, and its decompression.
 
 /// An accepted block has valid sizes, and the device and this crate agree on its decompression.
 fn any_bytes(bytes: &[u8], geometry: Geometry) {
-    let counting = Counting::of("stored block: sizes and checksum");
-    let sound = sizes_and_checksum(bytes, geometry);
-    counting.done(matches!(
-        sound,
-        Some((_, Verdict::Bound | Verdict::Unbound | Verdict::Absent))
-    ));
-    if let Some((header, _)) = sound {
+    let counting = Counting::of("stored block: sizes");
+    let sound = sizes_in_header(bytes, geometry);
+    counting.done(sound.is_some());
+    if let Some(header) = sound {
         let counting = Counting::of("stored block: LZ4 data blocks");
         let accepted = data_blocks_of(bytes, header, geometry);
         counting.done(accepted);
     }
 }
 
-/// Checks the header and the checksum, unless sizes are invalid.
-fn sizes_and_checksum(bytes: &[u8], geometry: Geometry) -> Option<(Header, Verdict)> {
-    let inspected = harness::within_memory(0, "looking at a stored block", || {
-        inspect(bytes, geometry, PLACE)
-    });
-    let (header, verdict) = match inspected {
+/// Header of a stored block with valid sizes.
+fn sizes_in_header(bytes: &[u8], geometry: Geometry) -> Option<Header> {
+    let inspected =
+        harness::within_memory(0, "inspecting a stored block", || inspect(bytes, geometry));
+    let header = match inspected {
         Ok(accepted) => accepted,
         Err(Defect::Size { .. }) => {
             let right = bytes.len() == geometry.stored_block_size as usize;
@@ -332,24 +263,7 @@ fn sizes_and_checksum(bytes: &[u8], geometry: Geometry) -> Option<(Header, Verdi
     assert_eq!(header.original_size, geometry.logical_block_size);
     let data = Header::SIZE + header.compressed_size as usize;
     assert!(data >= Header::SIZE + DataBlock::SIZE && data <= bytes.len() - Trailer::SIZE);
-    let (before, trailer) = bytes.split_at(bytes.len() - Trailer::SIZE);
-    let stored = Trailer::parse(trailer).expect("its size").unused;
-    let calculated = bound_checksum_of(before, PLACE);
-    let without_set = Place {
-        set: SetId::NONE,
-        ..PLACE
-    };
-    let expected = if stored == 0 {
-        Verdict::Absent
-    } else if stored == calculated {
-        Verdict::Bound
-    } else if [checksum_of(before), bound_checksum_of(before, without_set)].contains(&stored) {
-        Verdict::Unbound
-    } else {
-        Verdict::Differs { stored, calculated }
-    };
-    assert_eq!(verdict, expected);
-    Some((header, verdict))
+    Some(header)
 }
 
 /// Returns `true` if both the device and this crate decompress the data.
@@ -417,16 +331,17 @@ fn decompress(stored: &[u8], header: Header, room: usize) -> Option<Vec<u8>> {
 fn sizes_property(stored: u32, logical: u32, text: &str) {
     match Geometry::for_logical(logical) {
         Some(geometry) => {
-            assert!(geometry.holds_any_content());
-            assert!(geometry.stored_block_size.is_multiple_of(STORED_ALIGNMENT));
-            let smaller = Geometry {
-                stored_block_size: geometry.stored_block_size - STORED_ALIGNMENT,
-                ..geometry
-            };
-            assert!(!smaller.holds_any_content(), "{geometry:?} is too large");
-            assert_eq!(geometry.half_block_size() * 2, geometry.stored_block_size);
+            let chunk = geometry.half_block_size();
+            assert!(chunk.is_multiple_of(HALF_ALIGNMENT));
+            assert_eq!(chunk * 2, geometry.stored_block_size);
+            let room = 2 * (u64::from(chunk) - ChunkRecord::SIZE as u64);
+            let spare = room - u64::from(logical);
+            assert!(
+                spare < 2 * u64::from(HALF_ALIGNMENT),
+                "{geometry:?} is too large"
+            );
         }
-        None => assert!(u64::from(logical) + OVERHEAD as u64 > u64::from(u32::MAX) - (1 << 19)),
+        None => assert!(logical > u32::MAX - 4 * HALF_ALIGNMENT),
     }
     for text in [text, &logical.to_string()] {
         if let Ok(accepted) = logical_block_size(text) {
@@ -451,12 +366,15 @@ fn sizes_property(stored: u32, logical: u32, text: &str) {
         logical_block_size: logical % 4096 + 1,
     };
     let content = vec![0x5a; geometry.logical_block_size as usize];
-    match Encoder::new(geometry, Checksum::Crc32c).encode(&content, PLACE) {
+    match Encoder::new(geometry).encode(&content) {
         Ok(stored) => {
-            let (header, verdict) = inspect(stored, geometry, PLACE).expect("as it was made");
-            assert_eq!(verdict, Verdict::Bound);
+            let header = inspect(stored, geometry).expect("as it was made");
             assert_eq!(decompress(stored, header, content.len()), Some(content));
         }
-        Err(refused) => assert!(!refused.to_string().is_empty() && !geometry.holds_any_content()),
+        Err(refused) => {
+            assert!(!refused.to_string().is_empty());
+            let stored = geometry.stored_block_size as usize;
+            assert!(stored < worst_case(content.len()) + OVERHEAD, "{refused}");
+        }
     }
 }

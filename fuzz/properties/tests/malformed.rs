@@ -42,7 +42,7 @@ const DECODERS: [&str; 38] = [
     "recorded control message",
     "request to an agent",
     "stored block: LZ4 data blocks",
-    "stored block: sizes and checksum",
+    "stored block: sizes",
     "sync event export",
     "topology file (TOML)",
 ];

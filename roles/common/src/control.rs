@@ -125,6 +125,25 @@ impl Waiter {
     /// Returns when one of `channels` may have an event, when the waker was used, when shutdown was requested, at
     /// `deadline`, or spuriously.
     pub fn wait(&mut self, channels: &[&dyn ControlChannel], deadline: Option<Instant>) {
+        let is_requested = self.shutdown.is_requested();
+        self.wait_unless(is_requested, channels, deadline);
+    }
+
+    /// As [`wait`](Self::wait), for work that a shutdown request has started: does not return because of that request.
+    pub fn wait_during_shutdown(
+        &mut self,
+        channels: &[&dyn ControlChannel],
+        deadline: Option<Instant>,
+    ) {
+        self.wait_unless(false, channels, deadline);
+    }
+
+    fn wait_unless(
+        &mut self,
+        is_interrupted: bool,
+        channels: &[&dyn ControlChannel],
+        deadline: Option<Instant>,
+    ) {
         let mut interest = Interest::default();
         for channel in channels {
             channel.interest(&mut interest);
@@ -151,7 +170,8 @@ impl Waiter {
         let timeout = interest
             .until
             .map(|until| timespec(until.saturating_duration_since(now)));
-        if !self.shutdown.is_requested() {
+        // A request from now on is a wake-up.
+        if !is_interrupted {
             // A failure (EINTR, for example) is a spurious wake-up.
             let _ = poll(&mut descriptors, timeout.as_ref());
         }
@@ -195,5 +215,12 @@ mod wait_tests {
         waiter.wait(&[], Some(start + Duration::from_secs(20)));
         assert!(start.elapsed() < Duration::from_secs(10) && shutdown.is_requested());
         thread.join().expect("joined");
+
+        shutdown.waker().clear();
+        let start = Instant::now();
+        waiter.wait(&[], Some(start + Duration::from_secs(20)));
+        assert!(start.elapsed() < Duration::from_secs(10), "it is requested");
+        waiter.wait_during_shutdown(&[], Some(start + Duration::from_millis(30)));
+        assert!(start.elapsed() >= Duration::from_millis(30));
     }
 }

@@ -20,6 +20,7 @@ use doca::{Device, ErrorCode, Mmap};
 use crate::budget::{ABANDONED_THREADS, Deadline};
 use crate::protocol::{Failure, FirstFailure};
 use crate::shutdown::Waker;
+use crate::verifier::Verifier;
 use crate::worker::{Answer, DataPath, Worker};
 
 /// Outcome of a successful job.
@@ -28,6 +29,8 @@ pub enum Outcome {
     Done,
     /// Export blob of memory, or of the local end of a connection.
     Exported(Bytes),
+    /// The verifier of the storage, if it has one.
+    Verified(Option<Verifier>),
 }
 
 /// A step of a job; `I` identifies the request of an import.

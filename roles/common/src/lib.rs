@@ -22,6 +22,7 @@ pub mod service;
 pub mod shutdown;
 pub mod stored_block;
 pub mod superblock;
+pub mod verifier;
 pub mod worker;
 
 pub use protocol::{Failure, FirstFailure, text_of_peer};

@@ -28,6 +28,7 @@ use crate::metrics::{Metrics, REFUSED_REQUESTS, WorkerMetrics};
 use crate::network::{ClientTlsFlags, HostPort};
 use crate::protocol::{Failure, ProtocolFlags};
 use crate::shutdown::Shutdown;
+use crate::verifier::Verifier;
 use crate::worker::{Answer, DataPath, Worker};
 
 pub use degraded_mode::DegradedMode;
@@ -204,6 +205,13 @@ pub trait Service {
         setup: WorkerSetup,
     ) -> Result<impl FnOnce() -> Result<Self::DataPath, Failure> + Send + 'static, Failure>;
 
+    /// Combines the verifiers of the targets, `None` for one without, into that of the service's storage.
+    ///
+    /// # Errors
+    ///
+    /// It is another storage than in earlier sessions. The session ends.
+    fn verifier(&mut self, targets: &[Option<Verifier>]) -> Result<Option<Verifier>, Failure>;
+
     /// Returns `true` if the targets are queried for identities and superblocks: required if the service
     /// [survives](Self::degraded_mode) their loss.
     fn identifies_targets(&self) -> bool {
@@ -335,7 +343,7 @@ impl<S: Service> App<'_, S> {
         environment: &Environment,
     ) -> Result<Vec<<S::DataPath as DataPath>::Report>, Broken> {
         let result = self.serve(environment);
-        let ended_well = result.is_ok();
+        let ended_well = result.is_ok() && !self.session.is_closing();
         let begun = self.session.has_client();
         for storage in &mut self.storage {
             storage.flush(EXIT_TIMEOUT);
@@ -386,6 +394,12 @@ impl<S: Service> App<'_, S> {
                     // A script may wait for this line before it starts an initiator.
                     Action::Announce => environment
                         .announce_ready(format_args!("waiting for the {}", self.client.peer())),
+                    // It may have disconnected already, and is not needed.
+                    Action::SendToClient(message) if self.session.is_closing() => {
+                        if let Err(failure) = self.client.send(&message) {
+                            tracing::debug!("{failure}");
+                        }
+                    }
                     Action::SendToClient(message) => {
                         self.client.send(&message)?;
                         if let Payload::ErrorResponse(_) = message.payload {
@@ -417,6 +431,10 @@ impl<S: Service> App<'_, S> {
                         self.service.quiesce();
                         self.quiet_until = Some(Instant::now() + self.flags.control_timeout);
                     }
+                    Action::Do(Job::Verify(targets)) => {
+                        let outcome = self.service.verifier(&targets).map(Outcome::Verified);
+                        self.handle(Event::JobDone(outcome));
+                    }
                     Action::Do(job) => {
                         if let Err(failure) = self.start_job(job) {
                             self.handle(Event::JobDone(Err(failure)));
@@ -439,10 +457,8 @@ impl<S: Service> App<'_, S> {
                 .idle_timeout
                 .0
                 .filter(|_| self.session.waits_for_request());
-            if self.shutdown.is_requested() {
-                let waiting = self.session.waiting_for();
-                let failure = Failure::aborted(format_args!("waiting for {waiting}"));
-                self.handle(Event::Failed(failure));
+            if self.shutdown.is_requested() && !self.session.is_ending() {
+                self.handle(Event::Shutdown);
             } else if self.take_events() {
                 self.waiter.active();
                 silent_since = Instant::now();
@@ -470,7 +486,11 @@ impl<S: Service> App<'_, S> {
                     .chain(self.superblocks.deadline())
                     .chain(self.quiet_until)
                     .min();
-                self.waiter.wait(&channels, deadline);
+                if self.shutdown.is_requested() {
+                    self.waiter.wait_during_shutdown(&channels, deadline);
+                } else {
+                    self.waiter.wait(&channels, deadline);
+                }
             }
         }
     }
@@ -620,6 +640,7 @@ impl<S: Service> App<'_, S> {
         match client {
             Ok(Some(event)) => self.session.handle(Event::Client(event), now),
             Ok(None) => {}
+            Err(failure) if self.session.is_closing() => tracing::debug!("{failure}"),
             Err(failure) => self.session.handle(Event::Failed(failure), now),
         }
         // A data path ends by itself only if it fails.
@@ -746,8 +767,8 @@ impl<S: Service> App<'_, S> {
             Job::DestroyWorkers => {
                 Worker::end_all(&mut self.workers)?;
             }
-            // Handled elsewhere: they take more than one step.
-            Job::OpenSuperblocks | Job::Quiesce | Job::CloseSuperblocks => {}
+            // Handled elsewhere.
+            Job::Verify(_) | Job::OpenSuperblocks | Job::Quiesce | Job::CloseSuperblocks => {}
         }
         self.job.await_replies();
         Ok(())

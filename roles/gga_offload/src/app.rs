@@ -20,11 +20,12 @@ use role_common::service::{
 use role_common::shutdown::Waker;
 use role_common::stored_block::{Geometry, MatrixType, logical_block_size};
 use role_common::superblock::{self, Form, Format, SetId, Superblock};
+use role_common::verifier::{KnownStorage, OtherStorage, StorageId, Verifier, derived};
 use serde::Serialize;
 use wire::control::{FEATURE_FLUSH, FEATURE_VERSIONS};
 use wire::release::Release;
 
-use super::{Placement, Target};
+use super::{Placement, Target, Targets};
 use crate::data_path::slots::{StripeBuffer, StripeMemory};
 use crate::data_path::{self, AnyGgaDataPath, Commands, Setup, all_slots};
 use crate::engine::assembly::{Assembly, Found, Instructions, assemble};
@@ -220,6 +221,7 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
         set,
         rebuild: Cell::new(flags.rebuild),
         scrub: Cell::new(plan_of(&flags)),
+        known: Cell::default(),
         began: Instant::now(),
     });
     let gga = || GgaOffload {
@@ -263,6 +265,8 @@ struct History {
     /// A target whose contents have to be discarded; `None` once the superblocks record that.
     rebuild: Cell<Option<Target>>,
     scrub: Cell<ScrubPlan>,
+    /// The storage of earlier sessions, if initiators have asked for its verifier.
+    known: Cell<KnownStorage>,
     /// Origin of all times.
     began: Instant,
 }
@@ -317,6 +321,8 @@ struct Prepared {
     locks: Arc<StripeLocks>,
     set: Arc<Set>,
     set_id: SetId,
+    /// Targets that had all acknowledged writes at the start of the session; `None` without superblocks.
+    current: Option<Targets>,
     commands: Arc<Commands>,
     volume: Volume,
     /// Identities of the targets' storages, as far as the targets report them.
@@ -345,6 +351,13 @@ impl GgaOffload {
             if let Some(target) = target {
                 *found = found_of(target);
                 unretired.clone_from(&target.versions.unretired);
+            }
+        }
+        if found.iter().any(|it| matches!(it, Found::Superblock(_))) {
+            for target in Target::ALL {
+                if found[target.number()] == Found::Blank {
+                    warn_of_blank(target);
+                }
             }
         }
         let random = superblock::random()?;
@@ -383,6 +396,15 @@ fn first_of_mirrored(capacity: u64, geometry: Geometry, buffers: u64) -> Result<
         "targets of {capacity} bytes, and {buffers} transactions: in a session of 3.0, expected less than 4 GiB together with the buffers of the \
          transactions"
     )))
+}
+
+/// Tells the operator why an empty target is rebuilt.
+fn warn_of_blank(target: Target) {
+    tracing::warn!(
+        "storage target {} is empty or of no set: it is rebuilt from the other two; if it was a member of the set, check that its file system \
+         is mounted",
+        target.name()
+    );
 }
 
 /// The description of a reachable target, for the assembly.
@@ -469,6 +491,13 @@ impl Service for GgaOffload {
             .membership
             .as_ref()
             .map_or(SetId::NONE, |membership| membership.set());
+        if set_id != SetId::NONE {
+            // Before anything is written to the targets: empty ones would become a new set.
+            let known = self.history.known.get();
+            known.check(StorageId(set_id.0)).map_err(another_set)?;
+        }
+        let managed = assembly.membership.is_some();
+        let current = managed.then(|| assembly.stale.map_or(Targets::ALL, Targets::without));
         let mut plan = self.history.scrub.get();
         let block = u64::from(geometry.logical_block_size);
         let nanoseconds = block.saturating_mul(1_000_000_000) / self.scrub_rate.max(1);
@@ -489,6 +518,7 @@ impl Service for GgaOffload {
             locks: Arc::new(StripeLocks::new(memory.core_count, buffers)),
             set,
             set_id,
+            current,
             commands: Arc::new(Commands::of_workers(memory.core_count, self.wake())),
             volume,
             identities: array::from_fn(|target| {
@@ -526,6 +556,19 @@ impl Service for GgaOffload {
         Ok(|| data_path::create(setup))
     }
 
+    fn verifier(&mut self, targets: &[Option<Verifier>]) -> Result<Option<Verifier>, Failure> {
+        let prepared = self.prepared.as_ref();
+        let verifier = prepared.and_then(|it| verifier_of_set(it.set_id, it.current, targets));
+        if let Some(verifier) = &verifier {
+            let mut known = self.history.known.get();
+            known
+                .accept(verifier.identity, verifier.is_in_memory)
+                .map_err(another_set)?;
+            self.history.known.set(known);
+        }
+        Ok(verifier)
+    }
+
     fn identifies_targets(&self) -> bool {
         true
     }
@@ -547,6 +590,60 @@ impl Service for GgaOffload {
             None
         }
     }
+}
+
+/// Failure of a session with other targets than before.
+fn another_set(other: OtherStorage) -> Failure {
+    Failure::new(
+        ErrorCode::BAD_STATE,
+        format!(
+            "storage targets: {other}; start the targets with the backing files that they had (are their file systems mounted?), or restart \
+             this service to use the others"
+        ),
+    )
+}
+
+/// Combines the verifiers of three targets.
+///
+/// With superblocks, two targets that have all acknowledged writes are enough to keep them: the third one is rebuilt from these. `current`
+/// are the targets that had all of them at the start of the session, so one that missed writes while it was offline does not count.
+/// Without superblocks, nothing shows that a target has lost writes, so all three must have kept theirs.
+fn verifier_of_set(
+    set: SetId,
+    current: Option<Targets>,
+    targets: &[Option<Verifier>],
+) -> Option<Verifier> {
+    let is_in_memory = targets.iter().flatten().any(|target| target.is_in_memory);
+    let incarnations = Target::ALL.map(|target| {
+        let is_current = current.is_none_or(|current| current.contains(target));
+        let verifier = targets.get(target.number())?.as_ref()?;
+        verifier
+            .incarnations
+            .first()
+            .copied()
+            .flatten()
+            .filter(|_| is_current)
+    });
+    let quorum = if current.is_some() { 2 } else { 3 };
+    if incarnations.iter().flatten().count() < quorum {
+        return None;
+    }
+    let identity = if set == SetId::NONE {
+        let identities: Vec<_> = targets
+            .iter()
+            .flatten()
+            .map(|target| target.identity.0.to_be_bytes())
+            .collect();
+        derived(&identities.iter().map(|it| &it[..]).collect::<Vec<_>>())
+    } else {
+        set.0
+    };
+    Some(Verifier {
+        identity: StorageId(identity),
+        is_in_memory,
+        quorum: quorum as u32,
+        incarnations: incarnations.to_vec(),
+    })
 }
 
 impl Drop for GgaOffload {
@@ -587,6 +684,9 @@ impl DegradedMode for GgaOffload {
         let Some((prepared, target)) = self.prepared.as_ref().zip(Target::ALL.get(target)) else {
             return Err(Failure::unexpected("a target that rejoins no session"));
         };
+        if found_of(described) == Found::Blank {
+            warn_of_blank(*target);
+        }
         let before = &prepared.identities[target.number()];
         let is_same_storage = before.is_some() && *before == described.identity;
         let (epoch, number) = described.versions.last;
@@ -657,6 +757,7 @@ mod tests {
     use std::ffi::OsString;
 
     use role_common::flags::{self, FlagsError};
+    use role_common::verifier::Incarnation;
 
     use super::*;
 
@@ -741,6 +842,51 @@ mod tests {
             Err(FlagsError::Usage(text)) => assert!(text.contains(part), "{args}: {text}"),
             other => panic!("{args}: {other:?}"),
         }
+    }
+
+    /// Targets in files with these incarnations; 0 for a missing one.
+    fn verifiers(incarnations: [u128; 3]) -> Vec<Option<Verifier>> {
+        let verifiers = incarnations.into_iter().enumerate().map(|(index, number)| {
+            let identity = StorageId(100 + index as u128);
+            let verifier = Verifier::of_one(identity, false, Incarnation(number));
+            (number != 0).then_some(verifier)
+        });
+        verifiers.collect()
+    }
+
+    #[test]
+    fn set_keeps_writes_while_two_current_targets_do() {
+        let set = SetId(7);
+        let all = |targets| verifier_of_set(set, Some(Targets::ALL), &verifiers(targets));
+        let first = all([1, 2, 3]).expect("a verifier");
+        assert_eq!((first.identity, first.is_in_memory), (StorageId(7), false));
+        assert!(all([1, 9, 3]).expect("one").has_kept_since(&first));
+        assert!(!all([1, 9, 8]).expect("one").has_kept_since(&first));
+        let without = |target, targets| {
+            let current = Some(Targets::without(target));
+            verifier_of_set(set, current, &verifiers(targets)).expect("a verifier")
+        };
+        // Missing, or back with all that it had, which is not enough.
+        let second = without(Target::Data2, [1, 0, 3]);
+        assert!(second.has_kept_since(&first));
+        let stale = without(Target::Data2, [1, 2, 3]);
+        assert!(stale.has_kept_since(&second));
+        assert!(!without(Target::Data2, [1, 2, 9]).has_kept_since(&second));
+        assert_eq!(all([1, 0, 0]), None);
+    }
+
+    #[test]
+    fn targets_without_superblocks_must_all_keep_their_writes() {
+        let of = |targets| verifier_of_set(SetId::NONE, None, &verifiers(targets));
+        let first = of([1, 2, 3]).expect("a verifier");
+        assert!(of([1, 2, 3]).expect("one").has_kept_since(&first));
+        assert!(!of([1, 2, 9]).expect("one").has_kept_since(&first));
+        assert_eq!(of([1, 2, 9]).expect("one").identity, first.identity);
+        assert_eq!(of([1, 2, 0]), None);
+        let mut exchanged = verifiers([1, 2, 3]);
+        exchanged.swap(0, 1);
+        let exchanged = verifier_of_set(SetId::NONE, None, &exchanged).expect("one");
+        assert_ne!(exchanged.identity, first.identity);
     }
 
     #[test]

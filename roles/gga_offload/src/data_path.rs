@@ -251,7 +251,7 @@ impl<L: IoLayout> GgaDataPath<L> {
             private,
             engine,
             leaving: Targets::NONE,
-            encoder: Encoder::new(geometry, role_common::stored_block::Checksum::Off),
+            encoder: Encoder::new(geometry),
             content: vec![0; geometry.logical_block_size as usize],
             stored: vec![0; geometry.stored_block_size as usize],
             examined: None,
@@ -521,7 +521,10 @@ impl<L: IoLayout> DataPath for GgaDataPath<L> {
 
     fn run(&mut self, run: &RunFlag) -> Result<GgaCoreStatistics, Failure> {
         self.driver.run = run.clone();
-        let calls = run_to_end(self, run)?;
+        let result = run_to_end(self, run);
+        // Otherwise the set could be closed as clean.
+        self.driver.engine.abandon_stores();
+        let calls = result?;
         let core = self.driver.setup.worker.core;
         let statistics = self.driver.engine.statistics_mut();
         statistics.core.core = core;

@@ -55,7 +55,7 @@ use request::{Operation, Request};
 use set::{Outcome, Set, Work};
 use settle::Settling;
 use stripes::{Access, StripeLocks, Ticket};
-use versions::InFlight;
+use versions::{InFlight, Retirable};
 
 use super::statistics::{DegradedCounts, GgaCoreStatistics};
 use super::{Target, Targets};
@@ -385,8 +385,8 @@ struct Slot {
     stamp: Option<Stamp>,
     /// How the stripe is being settled.
     settling: Settling,
-    /// Writes with lower numbers had completed when the flush in progress began; 0 if it retires nothing.
-    retirable: u64,
+    /// What the flush in progress retires.
+    retirable: Retirable,
     /// Time at which a parked request fails.
     parked_until: Option<Duration>,
     place: Option<LockPlace>,
@@ -410,7 +410,7 @@ impl Slot {
             access: Access::Read,
             stamp: None,
             settling: Settling::default(),
-            retirable: 0,
+            retirable: Retirable::default(),
             parked_until: None,
             place: None,
         }
@@ -558,6 +558,21 @@ impl StripeEngine {
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.is_settled
+    }
+
+    /// Marks the stripes whose chunks are being stored as unsettled, because the run has ended.
+    #[cold]
+    pub fn abandon_stores(&mut self) {
+        for slot in 0..self.slots.len() as u32 {
+            let it = &self.slots[slot as usize];
+            let is_store = matches!(
+                it.stage,
+                Stage::Write(WriteStage::Store) | Stage::Settle(SettleStage::Store) | Stage::Commit
+            );
+            if is_store && it.stamp.is_some() {
+                self.setup.set.unsettle(it.stripe());
+            }
+        }
     }
 
     /// Frees the slot of a request whose answer could not be sent because the run has ended.

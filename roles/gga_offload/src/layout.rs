@@ -5,7 +5,7 @@ use role_common::Failure;
 use role_common::service::session::{self, Layout};
 use role_common::stored_block::{Geometry, HALF_ALIGNMENT, STORED_ALIGNMENT};
 use role_common::superblock::Format;
-use wire::control::{FEATURE_FLUSH, FEATURE_VERSIONS, StorageDetails};
+use wire::control::{FEATURE_FLUSH, FEATURE_VERIFIER, FEATURE_VERSIONS, StorageDetails};
 
 use crate::Placement;
 use crate::engine::chunk;
@@ -122,7 +122,7 @@ impl Layout for Striped {
         })
     }
 
-    const FEATURES: u32 = FEATURE_FLUSH;
+    const FEATURES: u32 = FEATURE_FLUSH | FEATURE_VERIFIER;
 
     /// Chunks are written in versions.
     fn own_features(&self) -> u32 {
@@ -132,7 +132,7 @@ impl Layout for Striped {
         }
     }
 
-    /// Supported only if all targets support it, because a flush goes to all of them.
+    /// Supported only if all targets support them: a flush goes to all of them, and the verifier is made from theirs.
     fn features(&self, targets: &[u32]) -> u32 {
         targets.iter().fold(u32::MAX, |all, target| all & target)
     }
@@ -646,6 +646,7 @@ mod tests {
                             Job::PrepareMemory(_) => {
                                 Outcome::Exported(Bytes::from_static(b"service-memory"))
                             }
+                            Job::Verify(targets) => Outcome::Verified(targets[2].clone()),
                             Job::Export { target, .. } => {
                                 Outcome::Exported(Bytes::from(format!("service-end-{target}")))
                             }

@@ -13,10 +13,8 @@ use indicatif::ProgressBar;
 use role_common::application::Environment;
 use role_common::flags::{GeneralFlags, OutputFlags, RoleFlags, size_u32};
 use role_common::stored_block::{
-    Checksum, Encoder, Geometry, HALF_ALIGNMENT, Incompressible, MatrixType, Place,
-    STORED_ALIGNMENT, logical_block_size,
+    Encoder, Geometry, HALF_ALIGNMENT, Incompressible, MatrixType, STORED_ALIGNMENT,
 };
-use role_common::superblock::SetId;
 use role_common::{Failure, errln};
 use serde::Serialize;
 use wire::sbc;
@@ -32,10 +30,7 @@ Examples:
     doca_storage_gga_offload_sbc_generator -d 03:00.0 --original-input-data data.txt \\
         --block-size 65536 --matrix-type cauchy \\
         --data-1 data_1.sbc --data-2 data_2.sbc --data-p data_p.sbc
-  Data that does not compress, such as photos; the service needs the same --logical-block-size:
-    doca_storage_gga_offload_sbc_generator -d 03:00.0 --original-input-data photos.tar \
-        --logical-block-size 4096 \
-        --data-1 data_1.sbc --data-2 data_2.sbc --data-p data_p.sbc";
+Data that does not compress, such as photos, is written through a service with --logical-block-size instead.";
 
 /// Creates the initial data of the three targets of a gga_offload deployment from a file
 #[derive(Debug, Clone, Parser)]
@@ -57,15 +52,6 @@ pub struct Flags {
     /// its last block is padded with zeros
     #[arg(long, value_name = "BYTES", default_value_t = 4096, value_parser = block_size)]
     block_size: u32,
-
-    /// Size of each block of the data, which need not compress: blocks in the storage are larger (by 128 bytes for
-    /// 4096). Replaces --block-size
-    #[arg(long, value_name = "BYTES", value_parser = logical_block_size, conflicts_with = "block_size")]
-    logical_block_size: Option<u32>,
-
-    /// Checksum in the trailer of each stored block; off writes the bytes of programs without checksums
-    #[arg(long, value_enum, value_name = "KIND", default_value = "crc32c")]
-    pub checksum: Checksum,
 
     /// Type of the erasure coding matrix
     #[arg(long, value_enum, value_name = "TYPE", default_value = "vandermonde")]
@@ -107,10 +93,7 @@ impl Flags {
     /// Sizes of data blocks and stored blocks.
     #[must_use]
     pub fn geometry(&self) -> Geometry {
-        match self.logical_block_size {
-            Some(size) => Geometry::for_logical(size).expect("the flag accepts no larger size"),
-            None => Geometry::compatible(self.block_size),
-        }
+        Geometry::compatible(self.block_size)
     }
 }
 
@@ -156,18 +139,13 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
     )?;
     environment.console.announce("Processing data...");
     let mut progress = Progress::new(flags.progress, block_count);
-    let mut encoder = Encoder::new(geometry, flags.checksum);
+    let mut encoder = Encoder::new(geometry);
     for index in 0..block_count {
         if environment.shutdown.is_requested() {
             return Err(Failure::aborted("processing data; no file was written"));
         }
-        // The first service that maintains superblocks writes them.
-        let place = Place {
-            set: SetId::NONE,
-            stripe: index.into(),
-        };
         let stored = encoder
-            .encode(input.next_block()?, place)
+            .encode(input.next_block()?)
             .map_err(|reason| no_room(&flags, geometry, index, reason))?;
         let (first, second) = stored.split_at(half as usize);
         files.append([first, second, parity.parity(stored)?])?;
@@ -177,10 +155,8 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
     files.finish()?;
     environment.console.report(&Report {
         block_size: geometry.logical_block_size,
-        stored_block_size: geometry.stored_block_size,
         block_count,
         matrix_type: flags.matrix_type,
-        checksum: flags.checksum,
         data_1: flags.data_1,
         data_2: flags.data_2,
         data_p: flags.data_p,
@@ -203,13 +179,10 @@ fn no_room(flags: &Flags, geometry: Geometry, index: u32, reason: Incompressible
 /// The generated files.
 #[derive(Debug, Serialize)]
 struct Report {
-    /// Size of a block of the input in bytes.
+    /// Size of a block of the input and of a stored block in bytes; each file has half of it.
     pub(crate) block_size: u32,
-    /// Size of a stored block in bytes; each file has half of it.
-    stored_block_size: u32,
     pub(crate) block_count: u32,
     matrix_type: MatrixType,
-    checksum: Checksum,
     data_1: PathBuf,
     data_2: PathBuf,
     data_p: PathBuf,
@@ -219,9 +192,6 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "Output info:")?;
         writeln!(f, "\tBlock size: {}", self.block_size)?;
-        if self.stored_block_size != self.block_size {
-            writeln!(f, "\tStored block size: {}", self.stored_block_size)?;
-        }
         writeln!(f, "\tOut block count: {}", self.block_count)?;
         for (name, path) in [
             ("1", &self.data_1),
@@ -416,7 +386,6 @@ mod tests {
         let flags = parse(MANDATORY).expect("flags");
         assert_eq!(flags.geometry(), Geometry::compatible(4096));
         assert_eq!(flags.matrix_type, MatrixType::Vandermonde);
-        assert_eq!(flags.checksum, Checksum::Crc32c);
         assert_eq!(flags.data_p, PathBuf::from("p"));
         let flags = parse(&format!("{MANDATORY} --matrix-type cauchy --block-size 4k"));
         let flags = flags.expect("flags");
@@ -449,27 +418,6 @@ mod tests {
             for value in ["--block-size", wrong, "128"] {
                 assert!(text.contains(value), "{wrong}: {text}");
             }
-        }
-    }
-
-    #[test]
-    fn logical_block_size_sets_the_stored_block_size() {
-        let flags = parse(&format!(
-            "{MANDATORY} --logical-block-size 4096 --checksum off"
-        ));
-        let flags = flags.expect("flags");
-        assert_eq!(flags.geometry().logical_block_size, 4096);
-        assert_eq!(flags.geometry().stored_block_size, 4224);
-        assert_eq!(flags.checksum, Checksum::Off);
-        let text = refusal(&format!(
-            "{MANDATORY} --logical-block-size 4096 --block-size 4096"
-        ));
-        for flag in ["'--logical-block-size <BYTES>'", "'--block-size <BYTES>'"] {
-            assert!(text.contains(flag), "{text}");
-        }
-        let text = refusal(&format!("{MANDATORY} --logical-block-size 4294967295"));
-        for value in ["--logical-block-size", "4294967295", "4k"] {
-            assert!(text.contains(value), "{text}");
         }
     }
 

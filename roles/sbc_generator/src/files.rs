@@ -262,11 +262,6 @@ mod tests {
             let failure = blocks(wrong, 4096).expect_err("refused");
             assert!(failure.message.starts_with("expected"), "{failure}");
         }
-        // The files are larger than the content, because stored blocks are.
-        let logical = Geometry::for_logical(4096).expect("small");
-        let most = sbc::MAX_CONTENT / 2112;
-        assert_eq!(block_count(most * 4096, logical), Ok(1_016_800));
-        assert!(block_count(most * 4096 + 1, logical).is_err());
         // A partial block does not fit.
         assert_eq!(blocks(4 << 30, 384), blocks((4 << 30) + 1, 384));
     }

@@ -20,12 +20,13 @@ use role_common::metrics::{CoreStatistics, Count, REFUSED_REQUESTS, Statistics};
 use role_common::network::{Host, ServerTlsFlags};
 use role_common::protocol::{Protocol, ProtocolFlags};
 use role_common::superblock::Superblock;
+use role_common::verifier::Verifier;
 use role_common::worker::{Answer, Worker};
 use signal_hook::consts::SIGXFSZ;
 use wire::backing::CONTENT_OFFSET;
 use wire::control::{
-    FEATURE_FLUSH, FEATURE_VERSIONS, InitStorage, Message, Payload, RdmaConnectionDetails,
-    RecordState,
+    FEATURE_FLUSH, FEATURE_VERIFIER, FEATURE_VERSIONS, InitStorage, Message, Payload,
+    RdmaConnectionDetails, RecordState,
 };
 use wire::release::Release;
 
@@ -33,7 +34,7 @@ use crate::applier::Applier;
 use crate::backing::{BackingFile, BackingIo, Options};
 use crate::content::{Content, Geometry};
 use crate::data_path::{self, Blocks, Command, Reply, Setup, TargetDataPath};
-use crate::metadata::{Boot, MetadataStore, identity_of};
+use crate::metadata::{Boot, MetadataStore, verifier_of};
 use crate::request::{Quarantine, Writer, Writes};
 use crate::session::{Action, AnnouncedVersions, Event, Job, Session, opens};
 use crate::store::{FileApplier, FileDisk, FileLayout, MemoryApplier, SectorLocks};
@@ -182,7 +183,7 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
         Some(file) => file
             .sync()
             .and_then(|()| server.metadata.borrow_mut().synced(file))
-            .and(applied.map_err(|failure| failure.into()))
+            .and(applied)
             .and(served),
         None => served,
     }
@@ -194,8 +195,8 @@ struct Server {
     versions: Option<ServerVersions>,
     blocks: Blocks,
     geometry: Geometry,
-    /// Identity of the storage, for services that query it.
-    identity: Bytes,
+    /// Identity and incarnation of the storage, for services that query them.
+    verifier: Verifier,
     metadata: RefCell<MetadataStore>,
     device: Device,
     cpus: Vec<u32>,
@@ -317,8 +318,11 @@ impl Server {
         };
         Ok(Self {
             versions: ServerVersions::new(&blocks, geometry)?,
-            identity: identity_of(file.map(BackingFile::identity), boot)?,
-            metadata: RefCell::new(MetadataStore::new(file, boot)),
+            verifier: verifier_of(file, boot)?,
+            metadata: RefCell::new(MetadataStore::new(
+                file,
+                file.map_or(boot, |file| file.boot_since_loss(boot)),
+            )),
             blocks,
             geometry,
             device,
@@ -338,8 +342,7 @@ impl Server {
         }
     }
 
-    /// Supported extensions of the data path. Blocks in memory do not survive a power failure, so they cannot be
-    /// flushed.
+    /// Supported extensions. Blocks in memory do not survive a power failure, so they cannot be flushed.
     fn features(&self) -> u32 {
         let flush = match &self.blocks {
             Blocks::File(_) => FEATURE_FLUSH,
@@ -349,7 +352,7 @@ impl Server {
             (Some(_), None | Some(Release::V3_2)) => FEATURE_VERSIONS,
             _ => 0,
         };
-        flush | versions
+        flush | versions | FEATURE_VERIFIER
     }
 
     /// What is announced to a service that uses versions.
@@ -410,7 +413,7 @@ impl<'a> App<'a> {
             session: Session::new(server.geometry, cpu_count)
                 .with_limits(server.init_limits)
                 .with_identity(
-                    server.identity.clone(),
+                    server.verifier.clone(),
                     server.metadata.borrow().superblock(),
                 )
                 .with_features(server.features())
@@ -433,7 +436,7 @@ impl<'a> App<'a> {
         let result = self.serve(channel);
         let begun = self.session.has_client();
         self.job.cancel();
-        let ended = self.end_workers().and(self.server.apply_versions(false));
+        let ended = self.end_workers();
         // After the workers, so that the next session starts without any of this one.
         channel.next_client(EXIT_TIMEOUT);
         if let Err(stuck) = &ended {

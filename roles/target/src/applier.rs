@@ -120,7 +120,6 @@ fn ended() -> Failure {
 }
 
 fn run(versions: &Versions, mut apply: impl Apply, requests: &Receiver<Request>) {
-    let mut written = versions.written();
     // Failures are logged by the medium's health, once; all I/Os fail from then on.
     let mut has_failed = false;
     loop {
@@ -143,11 +142,6 @@ fn run(versions: &Versions, mut apply: impl Apply, requests: &Receiver<Request>)
             continue;
         }
         std::thread::park_timeout(IDLE);
-        let now = versions.written();
-        if now == written && !has_failed && versions.with(|log| log.is_applicable(false)) {
-            has_failed = apply_to_end(&mut apply, false).is_err();
-        }
-        written = now;
     }
 }
 

@@ -14,14 +14,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use clap::ValueEnum;
 use doca::ErrorCode;
 use role_common::Failure;
-use rustix::fs::{AtFlags, CWD, FallocateFlags, OFlags, StatxFlags, makedev};
+use role_common::verifier::{Incarnation, StorageId, derived};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, OFlags, StatxFlags, makedev};
 use rustix::io::Errno;
 use wire::backing::{
-    CONTENT_OFFSET, HEADER_SIZE, Header, RECORD_OFFSETS, RECORD_SIZE, TAIL_OFFSETS, VersionTail,
+    CONTENT_OFFSET, HEADER_SIZE, Header, LOSS_OFFSET, Loss, RECORD_OFFSETS, RECORD_SIZE, TAIL_OFFSETS,
+    VersionTail,
 };
 
 use crate::content::{Content, Geometry, io_failure};
-use crate::metadata::{Medium, Places, StoredSuperblock};
+use crate::metadata::{Boot, Medium, Places, StoredSuperblock};
 use crate::versions::{Log, SlotArea, TailPlaces, parse_slot};
 
 /// Alignment of direct I/O if the file system does not report it; also the largest supported alignment.
@@ -65,8 +67,10 @@ pub struct BackingFile {
     written: Arc<WrittenBlocks>,
     /// Minimum length in bytes.
     length: u64,
-    /// Device and inode.
+    /// Device and inode; of a block device, its number and 0.
     inode: (u64, u64),
+    /// Number of the last loss of acknowledged writes, by this process or an earlier one; zeros if there was none.
+    loss: [u8; Loss::SIZE],
     is_device: bool,
     /// `true` if the file system has allocated space for all of it.
     is_reserved: bool,
@@ -265,6 +269,9 @@ impl BackingFile {
         let places = Places::new(&places, |why| {
             tracing::warn!("{name}: a superblock is damaged: {why}");
         });
+        let mut loss = [0; Loss::SIZE];
+        file.read_exact_at(&mut loss, LOSS_OFFSET).map_err(failed)?;
+        let recorder = file.try_clone().map_err(failed)?;
         Ok(Self {
             path: path.to_owned(),
             blocks: Arc::new(blocks),
@@ -273,13 +280,18 @@ impl BackingFile {
             fs_block,
             written: Arc::new(WrittenBlocks::new(length, sector, fs_block)),
             length,
-            inode: (metadata.dev(), metadata.ino()),
+            inode: if is_device {
+                (metadata.rdev(), 0)
+            } else {
+                (metadata.dev(), metadata.ino())
+            },
+            loss,
             is_device,
             is_reserved: !is_device && metadata.blocks().saturating_mul(512) >= length,
             identity: header.identity,
             slots: header.slots,
             places: Mutex::new(places),
-            health: Arc::new(Health::new(name)),
+            health: Arc::new(Health::recording(name, recorder)),
             file,
         })
     }
@@ -373,6 +385,28 @@ impl BackingFile {
         self.places().superblock()
     }
 
+    /// Returns this boot of the machine, or, after a loss of acknowledged writes in it, another one: a loss is like a restart of the machine.
+    #[must_use]
+    pub fn boot_since_loss(&self, boot: Boot) -> Boot {
+        if self.loss == [0; Loss::SIZE] {
+            return boot;
+        }
+        Boot(derived(&[&boot.0.to_be_bytes(), &self.loss]))
+    }
+
+    /// Incarnation of the blocks in this boot of the machine. A restart of the process does not change it: acknowledged writes are in the
+    /// page cache or on the disk. It differs after a [loss](Self::boot_since_loss), and for another file, such as a copy of this one.
+    #[must_use]
+    pub fn incarnation(&self, boot: Boot) -> Incarnation {
+        let (device, inode) = self.inode;
+        let Boot(boot) = self.boot_since_loss(boot);
+        Incarnation(derived(&[
+            &boot.to_be_bytes(),
+            &device.to_be_bytes(),
+            &inode.to_be_bytes(),
+        ]))
+    }
+
     fn places(&self) -> std::sync::MutexGuard<'_, Places> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -387,7 +421,8 @@ impl BackingFile {
         let mut places = self.places();
         let written = self
             .verify_size()
-            .and_then(|()| places.write(&self.file, stored));
+            .and_then(|()| places.write(&self.file, stored))
+            .and_then(|()| self.verify_path());
         if let Err(error) = written {
             self.health.fail(format_args!("the superblock: {error}"));
             return Err(io_failure("the superblock", &error).context(&self.name));
@@ -403,8 +438,8 @@ impl BackingFile {
     pub fn sync(&self) -> Result<(), Failure> {
         let synced = self
             .verify_size()
-            .and_then(|()| self.verify_path())
-            .and_then(|()| self.file.sync_all());
+            .and_then(|()| self.file.sync_all())
+            .and_then(|()| self.verify_path());
         if let Err(error) = synced {
             self.health.fail(&error);
             return Err(io_failure(&self.name, &error));
@@ -457,16 +492,28 @@ impl BackingFile {
         Ok(())
     }
 
-    /// Checks that the path still refers to this file.
+    /// Checks that the path still leads to this file or block device. What was written before is then found there by the next process.
     pub(crate) fn verify_path(&self) -> io::Result<()> {
         // Not its times: see [`verify_size`](Self::verify_size).
-        let found = rustix::fs::statx(CWD, &self.path, AtFlags::empty(), StatxFlags::INO)?;
-        let device = makedev(found.stx_dev_major, found.stx_dev_minor);
-        if (device, found.stx_ino) == self.inode {
-            Ok(())
+        let wanted = StatxFlags::INO | StatxFlags::TYPE;
+        let found = rustix::fs::statx(CWD, &self.path, AtFlags::empty(), wanted)?;
+        let is_device = FileType::from_raw_mode(found.stx_mode.into()) == FileType::BlockDevice;
+        let inode = if is_device {
+            // The directory entry of a device may be made anew.
+            (makedev(found.stx_rdev_major, found.stx_rdev_minor), 0)
         } else {
-            Err(io::Error::other("another file is at its path"))
+            (
+                makedev(found.stx_dev_major, found.stx_dev_minor),
+                found.stx_ino,
+            )
+        };
+        if (is_device, inode) == (self.is_device, self.inode) {
+            return Ok(());
         }
+        Err(io::Error::other(format!(
+            "{} was replaced: expected the file that this target has opened, found another one; restore it and restart the target",
+            self.path.display()
+        )))
     }
 }
 
@@ -644,6 +691,12 @@ impl Identity {
     /// The operating system provides no random numbers.
     pub fn random() -> Result<Self, Failure> {
         role_common::superblock::random().map(Self)
+    }
+}
+
+impl From<Identity> for StorageId {
+    fn from(Identity(bytes): Identity) -> Self {
+        Self(u128::from_be_bytes(bytes))
     }
 }
 
@@ -833,6 +886,8 @@ pub struct Health {
     errors: AtomicU64,
     is_reported: AtomicBool,
     has_failed: AtomicBool,
+    /// File to write a [`Loss`] to.
+    recorder: Option<File>,
 }
 
 impl Health {
@@ -844,6 +899,15 @@ impl Health {
             errors: AtomicU64::new(0),
             is_reported: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
+            recorder: None,
+        }
+    }
+
+    /// As [`new`](Self::new). After total failure, the file has another [incarnation](BackingFile::incarnation) for the next process.
+    fn recording(name: &str, file: File) -> Self {
+        Self {
+            recorder: Some(file),
+            ..Self::new(name)
         }
     }
 
@@ -865,6 +929,14 @@ impl Health {
     pub fn fail(&self, why: impl fmt::Display) {
         if !self.has_failed.swap(true, Ordering::Relaxed) {
             tracing::error!("{}: {why}; all I/Os fail from now on", self.name);
+            if let Some(file) = &self.recorder
+                && let Err(error) = record_loss(file)
+            {
+                tracing::error!(
+                    "{}: the loss of writes cannot be recorded in the file, so clients cannot be told of it after a restart: {error}",
+                    self.name
+                );
+            }
         }
     }
 
@@ -886,6 +958,22 @@ impl Health {
     pub fn is_good(&self) -> bool {
         !self.has_failed() && self.errors() == 0
     }
+}
+
+/// Writes a random [`Loss`], at least to the page cache: it has to survive the process, and another boot changes the incarnation anyway. So
+/// it does not matter that a sync may fail again.
+fn record_loss(file: &File) -> io::Result<()> {
+    let number = Identity::random().map_err(|failure| io::Error::other(failure.message))?;
+    let number = u128::from_be_bytes(number.0);
+    let loss = Loss {
+        number_high: (number >> 64) as u64,
+        number_low: number as u64,
+    };
+    file.write_all_at(&loss.emit(), LOSS_OFFSET)?;
+    if let Err(error) = file.sync_data() {
+        tracing::debug!("the record of the loss is not durable: {error}");
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -1033,6 +1121,67 @@ mod tests {
             let failure = check(&emit(header), u64::MAX, THREE_BLOCKS).expect_err("wrong");
             assert!(failure.message.contains("slots"), "{failure}");
         }
+    }
+
+    const BOOT: Boot = Boot(1);
+
+    #[test]
+    fn incarnation_is_kept_by_a_restart_and_not_by_a_boot_a_copy_or_a_loss() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("blocks");
+        let open = |path: &Path| BackingFile::open(path, zeros(), Options::default()).expect("it");
+        let first = open(&path);
+        let was = first.incarnation(BOOT);
+        assert_ne!(was, first.incarnation(Boot(2)));
+        drop(first);
+        let again = open(&path);
+        assert_eq!(again.incarnation(BOOT), was);
+        again.health().io_failed("one sector");
+        drop(again);
+        let again = open(&path);
+        assert_eq!(again.incarnation(BOOT), was, "one I/O was an error");
+
+        let copy = directory.path().join("copy");
+        std::fs::copy(&path, &copy).expect("copied");
+        let copy = open(&copy);
+        assert_eq!(copy.identity(), again.identity());
+        assert_ne!(copy.incarnation(BOOT), was);
+
+        again.health().fail("a sync");
+        assert_eq!(again.incarnation(BOOT), was, "that of the session");
+        drop(again);
+        let after = open(&path);
+        assert_ne!(after.incarnation(BOOT), was);
+        assert_eq!(after.identity(), copy.identity());
+    }
+
+    #[test]
+    fn replaced_file_is_not_synced() {
+        use std::os::unix::fs::symlink;
+        let directory = tempfile::tempdir().expect("a directory");
+        let (path, link, aside) = (
+            directory.path().join("blocks"),
+            directory.path().join("link"),
+            directory.path().join("aside"),
+        );
+        drop(BackingFile::open(&path, zeros(), Options::default()).expect("made"));
+        symlink(&path, &link).expect("a link");
+        let file = BackingFile::open(&link, zeros(), Options::default()).expect("it");
+        file.verify_path().expect("there");
+        std::fs::rename(&path, &aside).expect("renamed");
+        assert!(file.verify_path().is_err(), "the link leads nowhere");
+        std::fs::copy(&aside, &path).expect("copied");
+        let error = file.verify_path().expect_err("a copy");
+        assert!(error.to_string().contains("replaced"), "{error}");
+        std::fs::remove_file(&link).expect("removed");
+        symlink(&aside, &link).expect("a link");
+        file.verify_path().expect("the same file by another link");
+        file.sync().expect("synced");
+        std::fs::remove_file(&link).expect("removed");
+        symlink(&path, &link).expect("a link");
+        let failure = file.sync().expect_err("the copy");
+        assert_eq!(failure.code, ErrorCode::IO_FAILED);
+        assert!(file.health().has_failed());
     }
 
     #[test]

@@ -5,9 +5,9 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
-use bytes::Bytes;
 use role_common::Failure;
 use role_common::superblock::{Epoch, Form, SetId, Superblock};
+use role_common::verifier::{Incarnation, StorageId, Verifier};
 use wire::backing::{RECORD_OFFSETS, RECORD_SIZE, Superblock as Stored};
 use wire::control::RecordState;
 
@@ -109,19 +109,19 @@ impl MetadataStore {
     }
 }
 
-/// Identity of blocks in memory, which are lost with the process, or in a file with this identity.
-///
-/// A file keeps acknowledged writes when the process dies, but may lose them when the machine does. So the identity of
-/// its blocks changes with each boot.
+/// Verifier of blocks in this file, or in memory, which are lost with the process.
 ///
 /// # Errors
 ///
 /// The operating system provides no random numbers.
-pub(crate) fn identity_of(file: Option<Identity>, boot: Boot) -> Result<Bytes, Failure> {
-    match file {
-        Some(Identity(bytes)) => Ok([bytes, boot.0.to_be_bytes()].concat().into()),
-        None => Ok(Bytes::copy_from_slice(&Identity::random()?.0)),
-    }
+pub(crate) fn verifier_of(file: Option<&BackingFile>, boot: Boot) -> Result<Verifier, Failure> {
+    let identity = match file {
+        Some(file) => file.identity(),
+        None => Identity::random()?,
+    };
+    let identity = StorageId::from(identity);
+    let incarnation = file.map_or(Incarnation(identity.0), |file| file.incarnation(boot));
+    Ok(Verifier::of_one(identity, file.is_none(), incarnation))
 }
 
 /// The kernel's random identifier of the current boot.
@@ -469,18 +469,40 @@ mod tests {
     }
 
     #[test]
-    fn identity_of_a_file_changes_with_the_boot() {
-        let (one, other) = (Some(Identity([1; 16])), Some(Identity([2; 16])));
-        let of = |file, boot| identity_of(file, Boot(boot)).expect("an identity");
-        assert_eq!(of(one, 1), of(one, 1));
-        assert_ne!(of(one, 1), of(one, 2));
-        assert_ne!(of(one, 1), of(other, 1));
-        assert!(of(one, 1).len() <= 64);
+    fn incarnation_of_a_file_changes_with_the_boot_and_its_identity_does_not() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = file(&directory);
+        let of = |boot| verifier_of(Some(&file), boot).expect("a verifier");
+        assert_eq!(of(TODAY), of(TODAY));
+        assert!(!of(TODAY).is_in_memory);
+        assert_eq!(of(TODAY).identity, of(TOMORROW).identity);
+        assert!(of(TODAY).has_kept_since(&of(TODAY)));
+        assert!(!of(TOMORROW).has_kept_since(&of(TODAY)));
     }
 
     #[test]
-    fn identity_of_memory_changes_with_every_start() {
-        assert_ne!(identity_of(None, Boot(1)), identity_of(None, Boot(1)));
+    fn memory_is_another_storage_in_every_process() {
+        let of = || verifier_of(None, TODAY).expect("a verifier");
+        let (one, other) = (of(), of());
+        assert!(one.is_in_memory);
+        assert_ne!(one.identity, other.identity);
+    }
+
+    #[test]
+    fn superblock_is_in_doubt_after_a_failed_sync() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let first = file(&directory);
+        let mut metadata = MetadataStore::new(Some(&first), first.boot_since_loss(TODAY));
+        let in_use = superblock(3, RecordState::InUse);
+        metadata.persist(in_use, Some(&first)).expect("kept");
+        first.health().fail("a sync");
+        drop((first, metadata));
+        let again = file(&directory);
+        let mut metadata = MetadataStore::new(Some(&again), again.boot_since_loss(TODAY));
+        let state = |metadata: &MetadataStore| metadata.superblock().expect("it").state;
+        assert_eq!(state(&metadata), RecordState::InDoubt);
+        metadata.persist(in_use, Some(&again)).expect("kept");
+        assert_eq!(state(&metadata), RecordState::InUse);
     }
 
     #[test]

@@ -14,8 +14,9 @@ use role_common::control::ChannelEvent;
 pub use role_common::jobs::Outcome;
 use role_common::protocol::{Protocol, unexpected};
 use role_common::superblock::{QUESTION, Superblock};
+use role_common::verifier::Verifier;
 use wire::control::{
-    AnnouncedStorage, BatchedInitStorage, FEATURE_VERSIONS, IdentifiedStorage, IdentityQuery,
+    AnnouncedStorage, BatchedInitStorage, FEATURE_VERIFIER, FEATURE_VERSIONS, IdentifiedStorage, IdentityQuery,
     InitStorage, Message, MessageType, Payload, RdmaConnectionDetails, RdmaConnectionRole,
     RecordState, StorageDetails,
 };
@@ -95,8 +96,8 @@ enum Phase {
 #[derive(Debug)]
 pub struct Session {
     geometry: Geometry,
-    /// Identity of the storage; `None` if it has none.
-    identity: Option<Bytes>,
+    /// Identity and incarnation of the storage; `None` if it has none.
+    verifier: Option<Verifier>,
     /// Its superblock, if it is a member of a set.
     superblock: Option<Superblock>,
     /// `true` once the service has asked for the superblock in this session.
@@ -134,7 +135,7 @@ impl Session {
     pub fn new(geometry: Geometry, cpu_count: u32) -> Self {
         Self {
             geometry,
-            identity: None,
+            verifier: None,
             superblock: None,
             knows_superblock: false,
             features: 0,
@@ -154,11 +155,10 @@ impl Session {
         }
     }
 
-    /// Sets the identity of the storage: unique bytes that stay the same as long as the storage keeps all that was
-    /// written; and the superblock, if it is a member of a set.
+    /// Sets identity and incarnation of the storage; and the superblock, if it is a member of a set.
     #[must_use]
-    pub fn with_identity(mut self, identity: Bytes, superblock: Option<Superblock>) -> Self {
-        (self.identity, self.superblock) = (Some(identity), superblock);
+    pub fn with_identity(mut self, verifier: Verifier, superblock: Option<Superblock>) -> Self {
+        (self.verifier, self.superblock) = (Some(verifier), superblock);
         self
     }
 
@@ -440,7 +440,7 @@ impl Session {
             total_size,
             block_size,
         } = self.details();
-        let Some(identity) = &self.identity else {
+        let Some(verifier) = &self.verifier else {
             // As a target without support for identities.
             return Payload::QueryStorageResponse(self.details());
         };
@@ -472,7 +472,7 @@ impl Session {
             format,
             matrix,
             logical_block_size,
-            identity: identity.clone(),
+            identity: identity_bytes(verifier),
         })
     }
 
@@ -483,7 +483,7 @@ impl Session {
                 "expected a query for the superblock before a superblock to persist",
             )),
             (_, RecordState::Clean | RecordState::InUse | RecordState::Closing)
-                if self.identity.is_some() =>
+                if self.verifier.is_some() =>
             {
                 Ok(Step::Do(Job::Persist(superblock)))
             }
@@ -552,7 +552,13 @@ impl Session {
                 Outcome::Done,
             ) => {
                 self.connected = vec![[false; 2]; *core_count as usize];
-                (Payload::InitStorageResponse, Phase::Connect)
+                let verifier = self.verifier.as_ref();
+                let verifier = verifier.filter(|_| self.announced & FEATURE_VERIFIER != 0);
+                let answer = match verifier {
+                    Some(verifier) => Payload::VerifiedInitStorageResponse(verifier.into()),
+                    None => Payload::InitStorageResponse,
+                };
+                (answer, Phase::Connect)
             }
             (
                 Payload::CreateRdmaConnectionRequest(details),
@@ -601,6 +607,13 @@ enum Step {
     Do(Job),
 }
 
+/// `IdentifiedStorage::identity` of a storage: its identity and its incarnation.
+fn identity_bytes(verifier: &Verifier) -> Bytes {
+    let incarnations = verifier.incarnations.iter().flatten();
+    let numbers = std::iter::once(verifier.identity.0).chain(incarnations.map(|it| it.0));
+    numbers.flat_map(u128::to_be_bytes).collect()
+}
+
 fn slot(role: RdmaConnectionRole) -> usize {
     match role {
         RdmaConnectionRole::IoData => 0,
@@ -620,6 +633,13 @@ mod tests {
     };
 
     const MAX_TRANSACTIONS: u32 = 8192;
+
+    fn the_one() -> Verifier {
+        use role_common::verifier::{Incarnation, StorageId};
+        let identity = StorageId(u128::from_be_bytes([1; 16]));
+        let incarnation = Incarnation(u128::from_be_bytes([2; 16]));
+        Verifier::of_one(identity, false, incarnation)
+    }
 
     struct Driver {
         now: Instant,
@@ -913,9 +933,7 @@ mod tests {
         };
         let known = || {
             let mut driver = Driver::new();
-            driver.session = driver
-                .session
-                .with_identity(Bytes::from_static(b"the one"), None);
+            driver.session = driver.session.with_identity(the_one(), None);
             driver
         };
         assert_eq!(known().request(Payload::QueryStorageRequest), plain);
@@ -934,7 +952,7 @@ mod tests {
             format: 0,
             matrix: 0,
             logical_block_size: 0,
-            identity: Bytes::from_static(b"the one"),
+            identity: [[1; 16], [2; 16]].concat().into(),
         };
         let identified = known().request(question());
         assert_eq!(identified, Payload::IdentifiedStorageResponse(expected));
@@ -965,9 +983,7 @@ mod tests {
     /// Creates a driver of a target with an identity, whose service has queried it.
     fn identified() -> Driver {
         let mut driver = Driver::new();
-        driver.session = driver
-            .session
-            .with_identity(Bytes::from_static(b"the one"), None);
+        driver.session = driver.session.with_identity(the_one(), None);
         driver.request(Payload::IdentifyStorageRequest(QUESTION));
         driver
     }
@@ -1098,7 +1114,7 @@ mod tests {
             let mut driver = Driver::new();
             driver.session = driver
                 .session
-                .with_identity(Bytes::from_static(b"the one"), None)
+                .with_identity(the_one(), None)
                 .with_features(FEATURE_FLUSH);
             driver
         };
@@ -1131,6 +1147,27 @@ mod tests {
         assert_eq!(driver.request(init(1, 1)), Payload::InitStorageResponse);
         assert_eq!(driver.error(announce()).0, ErrorCode::UNEXPECTED);
         assert_eq!(driver.session.announced_features(), 0);
+    }
+
+    #[test]
+    fn verifier_is_sent_with_the_answer_to_init_if_both_sides_have_announced_it() {
+        use wire::control::FeatureQuery;
+        let verified = Payload::VerifiedInitStorageResponse((&the_one()).into());
+        for (has, asked, expected) in [
+            (FEATURE_VERIFIER, Some(u32::MAX), &verified),
+            (FEATURE_VERIFIER, Some(1), &Payload::InitStorageResponse),
+            (FEATURE_VERIFIER, None, &Payload::InitStorageResponse),
+            (1, Some(u32::MAX), &Payload::InitStorageResponse),
+        ] {
+            let mut driver = Driver::new();
+            let session = driver.session.with_identity(the_one(), None);
+            driver.session = session.with_features(has);
+            driver.request(match asked {
+                Some(features) => Payload::AnnounceStorageRequest(FeatureQuery { features }),
+                None => Payload::QueryStorageRequest,
+            });
+            assert_eq!(&driver.request(init(1, 1)), expected, "{has} {asked:?}");
+        }
     }
 
     #[test]

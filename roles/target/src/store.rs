@@ -213,6 +213,15 @@ pub trait Disk {
     ///
     /// The medium was removed, replaced or truncated.
     fn verify(&mut self) -> io::Result<()>;
+
+    /// Checks that the next process will find this medium, so that what is durable on it counts.
+    ///
+    /// # Errors
+    ///
+    /// The medium was removed or replaced.
+    fn verify_path(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// A worker's queue to a backing file.
@@ -296,6 +305,10 @@ impl Disk for FileDisk {
             self.file.verify_path()?;
         }
         Ok(())
+    }
+
+    fn verify_path(&mut self) -> io::Result<()> {
+        self.file.verify_path()
     }
 }
 

@@ -50,7 +50,8 @@ impl Version {
 
 /// Number of slots for versions of blocks of this size; 0 if such blocks have none.
 ///
-/// About 64 MiB and at most 4096 slots; at least 256, and 64 for huge blocks. A small storage has no more than twice its blocks.
+/// About 64 MiB and at most 4096 slots; at least 256, and 64 for huge blocks. A small storage has no more than twice its blocks, but 1024 at least, if they
+/// fit: each time that a quarter of them is used, the service flushes all targets.
 #[must_use]
 pub fn slot_count(block_size: u32, block_count: u32, slot_size: u64) -> u32 {
     /// Largest block with versions: 64 slots are 256 MiB then.
@@ -63,7 +64,7 @@ pub fn slot_count(block_size: u32, block_count: u32, slot_size: u64) -> u32 {
     let slot_size = slot_size.max(1);
     let usual = (USUAL / slot_size).min(4096);
     let least = (MOST / slot_size).clamp(64, 256);
-    let wanted = u64::from(block_count).saturating_mul(2);
+    let wanted = u64::from(block_count).saturating_mul(2).max(1024);
     // At most 4096.
     usual.min(wanted).max(least) as u32
 }
@@ -944,5 +945,386 @@ impl Doorbell {
 
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SLOTS: u32 = 8;
+    const BLOCKS: u64 = 3;
+
+    #[test]
+    fn number_of_slots_follows_the_size_of_blocks() {
+        for (block_size, block_count, slot_size, expected) in [
+            (2112, 1 << 20, 4096, 4096),
+            (65600, 1 << 20, 69632, 963),
+            (1 << 20, 1 << 20, (1 << 20) + 4096, 255),
+            (4 << 20, 1 << 20, (4 << 20) + 4096, 64),
+            ((4 << 20) + 1, 1 << 20, 8 << 20, 0),
+            (4096, 128, 8192, 256),
+            (4096, 1000, 8192, 2000),
+            (1, 1, 4096, 256),
+        ] {
+            let count = slot_count(block_size, block_count, slot_size);
+            assert_eq!(count, expected, "{block_count} blocks of {block_size}");
+        }
+    }
+
+    /// What happens to the log.
+    #[derive(Debug, Clone, Copy)]
+    enum Happens {
+        Allocate {
+            block: u64,
+        },
+        /// Of one of the writes in flight.
+        Seal(usize),
+        Complete(usize, bool),
+        Release(usize),
+        /// This many of the oldest writes that are not retired.
+        Retire(u64),
+        BeginApply(bool),
+        EndApply,
+        FreeBatch,
+        Forget,
+        /// The worker is abandoned, and another one takes over.
+        Abandon,
+        /// The worker, and all abandoned ones, return.
+        Leave,
+        Restart,
+    }
+
+    fn happens() -> impl Strategy<Value = Happens> {
+        prop_oneof![
+            8 => (0..BLOCKS).prop_map(|block| Happens::Allocate { block }),
+            8 => (0..9_usize).prop_map(Happens::Seal),
+            8 => (0..9_usize, prop::bool::weighted(0.9)).prop_map(|(at, ok)| Happens::Complete(at, ok)),
+            1 => (0..9_usize).prop_map(Happens::Release),
+            4 => (0..6_u64).prop_map(Happens::Retire),
+            3 => prop::bool::weighted(0.1).prop_map(Happens::BeginApply),
+            4 => Just(Happens::EndApply),
+            4 => Just(Happens::FreeBatch),
+            1 => Just(Happens::Forget),
+            1 => Just(Happens::Abandon),
+            1 => Just(Happens::Leave),
+            1 => Just(Happens::Restart),
+        ]
+    }
+
+    #[derive(Debug, Clone, Copy)]
+    struct Flying {
+        slot: u32,
+        block: u64,
+        number: Option<u64>,
+    }
+
+    /// A log, what its slots hold, and what it must say.
+    struct World {
+        log: Log,
+        /// Contents of the slots, as a disk has them.
+        disk: BTreeMap<u32, Found>,
+        tail: Tail,
+        owner: u32,
+        flying: Vec<Flying>,
+        /// Writes of abandoned workers, which may still write to their slots.
+        lost: Vec<Flying>,
+        number: u64,
+        retired: u64,
+        /// Numbers of the versions of each block, ascending, and of the one at its place.
+        versions: BTreeMap<u64, Vec<u64>>,
+        places: BTreeMap<u64, u64>,
+        /// What the batch will have put to the places.
+        batch: Vec<(u64, u64)>,
+        is_applying: bool,
+    }
+
+    impl World {
+        fn new() -> Self {
+            Self {
+                log: Log::new(SLOTS),
+                disk: BTreeMap::new(),
+                tail: Tail::default(),
+                owner: 1,
+                flying: Vec::new(),
+                lost: Vec::new(),
+                number: 0,
+                retired: 1,
+                versions: BTreeMap::new(),
+                places: BTreeMap::new(),
+                batch: Vec::new(),
+                is_applying: false,
+            }
+        }
+
+        fn version(number: u64) -> Version {
+            Version { epoch: 1, number }
+        }
+
+        fn handle(&mut self, happens: Happens) {
+            match happens {
+                Happens::Allocate { block } => {
+                    let is_busy = self.flying.iter().any(|it| it.block == block);
+                    if is_busy {
+                        return;
+                    }
+                    match self.log.allocate(self.owner) {
+                        Ok(slot) => self.flying.push(Flying {
+                            slot,
+                            block,
+                            number: None,
+                        }),
+                        Err(Full::Stuck) => {
+                            let retired = self.log.retired();
+                            let mut versions = self.versions.values().flatten();
+                            assert!(versions.any(|&it| Self::version(it) >= retired));
+                        }
+                        Err(Full::Wait) => {}
+                    }
+                }
+                Happens::Seal(at) => {
+                    let Some(it) = self.flying.get_mut(at).filter(|it| it.number.is_none()) else {
+                        return;
+                    };
+                    self.number += 1;
+                    it.number = Some(self.number);
+                    let version = Self::version(self.number);
+                    let sequence = self.log.seal(it.slot, it.block, version);
+                    self.disk.insert(
+                        it.slot,
+                        Found {
+                            slot: it.slot,
+                            sequence,
+                            block: it.block,
+                            version,
+                            retired: self.log.retired(),
+                        },
+                    );
+                }
+                Happens::Complete(at, is_written) => {
+                    let Some(&Flying {
+                        slot,
+                        block,
+                        number: Some(number),
+                    }) = self.flying.get(at)
+                    else {
+                        return;
+                    };
+                    self.flying.remove(at);
+                    if is_written {
+                        self.versions.entry(block).or_default().push(number);
+                    } else {
+                        self.disk.remove(&slot);
+                    }
+                    self.log.complete(slot, is_written);
+                }
+                Happens::Release(at) => {
+                    if at < self.flying.len() {
+                        let Flying { slot, number, .. } = self.flying.remove(at);
+                        if number.is_some() {
+                            self.disk.remove(&slot);
+                        }
+                        self.log.release(slot);
+                    }
+                }
+                Happens::Retire(count) => {
+                    let oldest = self.flying.iter().filter_map(|it| it.number).min();
+                    let most = oldest.unwrap_or(self.number + 1);
+                    self.retired = (self.retired + count).min(most).max(self.retired);
+                    self.log.retire(1, self.retired);
+                }
+                Happens::BeginApply(all) => {
+                    if self.log.begin_apply(all, 5) {
+                        self.is_applying = true;
+                        let batch = self.log.to_apply();
+                        self.batch = batch
+                            .map(|(slot, block, _)| (block, self.disk[&slot].version.number))
+                            .collect();
+                        for &(block, newest) in &self.batch {
+                            assert!(all || newest < self.retired);
+                            // Older ones cannot be told from what will be at the place.
+                            let versions = self.versions.get_mut(&block).expect("versions");
+                            versions.retain(|&number| number > newest);
+                            self.places.insert(block, newest);
+                        }
+                    }
+                }
+                Happens::EndApply => {
+                    if std::mem::take(&mut self.is_applying) {
+                        self.tail = self.log.tail();
+                        self.batch.clear();
+                        self.log.end_apply();
+                    }
+                }
+                Happens::FreeBatch => {
+                    if self.log.phase == Phase::Draining {
+                        self.log.free_batch();
+                    }
+                }
+                Happens::Forget => {
+                    if self.log.forget() {
+                        self.tail = self.log.tail();
+                        self.versions.clear();
+                        // Their versions do not count when they complete.
+                        self.lost.extend(self.flying.drain(..));
+                        self.log.abandon(self.owner);
+                        self.owner += 1;
+                    }
+                }
+                Happens::Abandon => {
+                    self.log.abandon(self.owner);
+                    self.lost.extend(self.flying.drain(..));
+                    // What they write is a matter of a later start: here, they fail.
+                    for it in &self.lost {
+                        if it.number.is_some() {
+                            self.disk.remove(&it.slot);
+                        }
+                    }
+                    self.owner += 1;
+                }
+                Happens::Leave => {
+                    for owner in 1..=self.owner {
+                        self.log.leave(owner);
+                    }
+                    for it in self.flying.drain(..) {
+                        if it.number.is_some() {
+                            self.disk.remove(&it.slot);
+                        }
+                    }
+                    self.lost.clear();
+                    self.owner += 1;
+                }
+                Happens::Restart => {
+                    self.handle(Happens::Leave);
+                    self.tail.last = self.tail.last.max(self.log.last());
+                    let found: Vec<Found> = self.disk.values().copied().collect();
+                    self.log = Log::restore(SLOTS, self.tail, &found);
+                    self.log.retire(1, self.retired);
+                    // A batch that was not applied is in the log again.
+                    self.is_applying = false;
+                    for it in &found {
+                        if it.sequence >= self.tail.sequence {
+                            let versions = self.versions.entry(it.block).or_default();
+                            versions.push(it.version.number);
+                        }
+                    }
+                    for versions in self.versions.values_mut() {
+                        versions.sort_unstable();
+                        versions.dedup();
+                    }
+                    self.batch.clear();
+                }
+            }
+            self.check();
+        }
+
+        fn check(&self) {
+            for block in 0..BLOCKS {
+                let versions = self.versions.get(&block).map_or(&[][..], Vec::as_slice);
+                let place = self.places.get(&block).copied().unwrap_or(0);
+                for before in (1..=self.number + 1).map(Some).chain([None]) {
+                    let expected = versions
+                        .iter()
+                        .rev()
+                        .find(|&&number| before.is_none_or(|before| number < before));
+                    let found = self
+                        .log
+                        .find(block, before.map(Self::version))
+                        .map(|slot| self.disk[&slot].version.number);
+                    match (expected, found) {
+                        (Some(&expected), found) => {
+                            assert_eq!(found, Some(expected), "{block} {before:?}");
+                        }
+                        // From the slot, until the batch is applied.
+                        (None, Some(found)) => assert_eq!(found, place, "{block} {before:?}"),
+                        (None, None) => assert!(self.batch.iter().all(|it| it.0 != block)),
+                    }
+                }
+            }
+            let unretired = |(&block, numbers): (&u64, &Vec<u64>)| {
+                let newest = numbers.last().copied().unwrap_or(0);
+                (newest >= self.retired).then_some(block)
+            };
+            let unretired: Vec<u64> = self.versions.iter().filter_map(unretired).collect();
+            if self.log.retired() == Self::version(self.retired) {
+                assert_eq!(self.log.unretired(), unretired);
+            }
+            // Each slot is in one place.
+            let log = &self.log;
+            let mut slots: Vec<u32> = log.free.iter().chain(&log.order).copied().collect();
+            slots.extend(&log.batch);
+            let others = (0..SLOTS)
+                .filter(|&slot| matches!(log.slot(slot).state, State::Filling | State::Discarded));
+            slots.extend(others);
+            slots.sort_unstable();
+            assert_eq!(slots, (0..SLOTS).collect::<Vec<_>>());
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+        #[test]
+        fn versions_are_found_as_in_a_map(all in prop::collection::vec(happens(), 0..80)) {
+            let mut world = World::new();
+            for happens in all {
+                world.handle(happens);
+            }
+        }
+    }
+
+    #[test]
+    fn reads_that_began_before_are_waited_for_unless_their_worker_is_abandoned() {
+        let versions = Versions::new(Log::new(4)).expect("versions");
+        let (one, other) = (versions.worker(), versions.worker());
+        let slot = one.allocate(1, 0).expect("a slot");
+        one.publish(
+            slot,
+            5,
+            Version {
+                epoch: 1,
+                number: 1,
+            },
+        )
+        .expect("attached");
+        other.retire(1, 2);
+        let (found, early) = one.find(5, None);
+        assert_eq!(found, Some(slot));
+        let reads = versions.begin_apply(false, 4).expect("a batch");
+        let (_, late) = other.find(5, None);
+        assert!(!versions.have_completed(reads));
+        one.read(early);
+        assert!(
+            versions.have_completed(reads),
+            "the late one does not count"
+        );
+        let reads = versions.end_apply();
+        assert_eq!(one.find(5, None).0, None);
+        assert!(
+            !versions.have_completed(reads),
+            "the late one reads the slot"
+        );
+        versions.abandon(other.owner());
+        assert!(versions.have_completed(reads));
+        versions.free_batch();
+        other.read(late);
+        let slot = other.allocate(1, 0).expect("a slot");
+        assert_eq!(
+            other.publish(
+                slot,
+                5,
+                Version {
+                    epoch: 1,
+                    number: 2
+                }
+            ),
+            Err(ErrorCode::SHUTDOWN)
+        );
+        drop(other);
+        assert_eq!(one.find(5, None).0, None);
     }
 }

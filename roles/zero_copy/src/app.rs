@@ -1,8 +1,11 @@
 //! The zero copy service, from its flags to its statistics: one target, whose storage is presented unchanged.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use bytes::Bytes;
 use clap::Parser;
-use doca::{Device, Mmap};
+use doca::{Device, ErrorCode, Mmap};
 use role_common::Failure;
 use role_common::application::Environment;
 use role_common::flags::{GeneralFlags, OutputFlags, RoleFlags, server_address};
@@ -10,7 +13,8 @@ use role_common::metrics::{Count, Statistics};
 use role_common::network::HostPort;
 use role_common::service::session::{Layout, Memory};
 use role_common::service::{self, Service, ServiceFlags, WorkerSetup};
-use wire::control::{FEATURE_FLUSH, StorageDetails};
+use role_common::verifier::{KnownStorage, Verifier};
+use wire::control::{FEATURE_FLUSH, FEATURE_VERIFIER, StorageDetails};
 
 use crate::data_path::ZeroCopyDataPath;
 
@@ -66,8 +70,12 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
     environment
         .metrics
         .declare(&[Count::Refused, Count::Unexpected], false);
+    let known = Rc::<Cell<KnownStorage>>::default();
     service::run(
-        || ZeroCopy { memory: None },
+        || ZeroCopy {
+            memory: None,
+            known: Rc::clone(&known),
+        },
         &Passthrough,
         &flags.service,
         &addresses,
@@ -83,6 +91,8 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
 struct ZeroCopy {
     /// The initiator's memory; the target can access it while the import exists.
     memory: Option<Mmap>,
+    /// The storage of earlier sessions.
+    known: Rc<Cell<KnownStorage>>,
 }
 
 impl Service for ZeroCopy {
@@ -108,6 +118,27 @@ impl Service for ZeroCopy {
     ) -> Result<impl FnOnce() -> Result<ZeroCopyDataPath, Failure> + Send + 'static, Failure> {
         Ok(|| ZeroCopyDataPath::create(setup))
     }
+
+    /// That of the target: it stores all writes.
+    fn verifier(&mut self, targets: &[Option<Verifier>]) -> Result<Option<Verifier>, Failure> {
+        let verifier = targets.first().cloned().flatten();
+        if let Some(verifier) = &verifier {
+            let mut known = self.known.get();
+            known
+                .accept(verifier.identity, verifier.is_in_memory)
+                .map_err(|other| {
+                    Failure::new(
+                        ErrorCode::BAD_STATE,
+                        format!(
+                            "storage target: {other}; start the target with the backing file that it had (is its file system mounted?), or \
+                             restart this service to use the other one"
+                        ),
+                    )
+                })?;
+            self.known.set(known);
+        }
+        Ok(verifier)
+    }
 }
 
 /// Presents the target's storage unchanged.
@@ -127,7 +158,7 @@ impl Layout for Passthrough {
         }
     }
 
-    const FEATURES: u32 = FEATURE_FLUSH;
+    const FEATURES: u32 = FEATURE_FLUSH | FEATURE_VERIFIER;
 
     /// Requests are forwarded unchanged, so the target's extensions are the service's.
     fn features(&self, targets: &[u32]) -> u32 {
@@ -140,7 +171,6 @@ mod tests {
     use std::ffi::OsString;
     use std::time::{Duration, Instant};
 
-    use doca::ErrorCode;
     use role_common::control::ChannelEvent;
     use role_common::flags::{self, FlagsError};
     use role_common::service::session::{self, Action, Event, Job, MAX_TRANSACTIONS, Outcome};
@@ -210,6 +240,52 @@ mod tests {
         }
     }
 
+    #[test]
+    fn verifier_of_the_target_is_passed_on_to_an_initiator_that_asks_for_it() {
+        use role_common::verifier::{Incarnation, StorageId};
+        use wire::control::FeatureQuery;
+        let verifier = Verifier::of_one(StorageId(5), false, Incarnation(6));
+        let verified = Payload::VerifiedInitStorageResponse((&verifier).into());
+        for (asked, has, expected) in [
+            (FEATURE_VERIFIER, FEATURE_VERIFIER, &verified),
+            (FEATURE_FLUSH, u32::MAX, &Payload::InitStorageResponse),
+            (u32::MAX, FEATURE_FLUSH, &Payload::InitStorageResponse),
+        ] {
+            let mut world = World::new(1, 1);
+            world.target = world
+                .target
+                .with_identity(verifier.clone(), None)
+                .with_features(has);
+            world.request(Payload::AnnounceStorageRequest(FeatureQuery {
+                features: asked,
+            }));
+            assert_eq!(world.request(init(1, 1)).as_ref(), Some(expected));
+        }
+    }
+
+    #[test]
+    fn another_storage_than_in_earlier_sessions_is_refused() {
+        use role_common::verifier::{Incarnation, StorageId};
+        let mut service = ZeroCopy {
+            memory: None,
+            known: Rc::default(),
+        };
+        let mut serve = |identity, incarnation| {
+            let identity = StorageId(identity);
+            let verifier = Verifier::of_one(identity, false, Incarnation(incarnation));
+            service.verifier(&[Some(verifier)])
+        };
+        serve(1, 1).expect("the first one");
+        serve(1, 2).expect("the same one after a reboot");
+        let failure = serve(0xabc, 3).expect_err("another one");
+        assert_eq!(failure.code, ErrorCode::BAD_STATE);
+        for identity in ["0000001", "0000abc"] {
+            assert!(failure.message.contains(identity), "{failure}");
+        }
+        serve(1, 4).expect("the first one again");
+        assert_eq!(service.verifier(&[None]), Ok(None), "the reference's");
+    }
+
     fn init(core_count: u32, transaction_count: u32) -> Payload {
         let mmap_export_blob = Bytes::from_static(b"host memory");
         Payload::InitStorageRequest(InitStorage {
@@ -228,7 +304,12 @@ mod tests {
         };
         let announce = |features| Payload::AnnounceStorageRequest(FeatureQuery { features });
         for (query, target, expected) in [
-            (announce(u32::MAX), u32::MAX, FEATURE_FLUSH),
+            (
+                announce(u32::MAX),
+                u32::MAX,
+                FEATURE_FLUSH | FEATURE_VERIFIER,
+            ),
+            (announce(FEATURE_FLUSH), u32::MAX, FEATURE_FLUSH),
             (announce(FEATURE_FLUSH), FEATURE_FLUSH, FEATURE_FLUSH),
             (announce(FEATURE_FLUSH), 0, 0),
             (announce(0), FEATURE_FLUSH, 0),
@@ -715,6 +796,7 @@ mod tests {
                             Job::PrepareMemory(memory) => Ok(Outcome::Exported(Bytes::from(
                                 [&memory.mmap_export_blob[..], b" for rdma"].concat(),
                             ))),
+                            Job::Verify(targets) => Ok(Outcome::Verified(targets[0].clone())),
                             Job::Export { .. } => {
                                 Ok(Outcome::Exported(Bytes::from_static(b"service end")))
                             }

@@ -11,13 +11,13 @@ use doca_abi::{
 
 use super::doca_pe::{destroy_ctx, give_ctx};
 use super::{
-    Handle, borrow, buf, bytes, check_out, doca_error_t, get, give, guard, not_null, put,
-    put_limit, put_task, reclaim, set, share, supported, task_functions, task_slots, with_driver,
+    Handle, buf, bytes, check_out, doca_error_t, get, give, guard, not_null, put, put_limit,
+    put_task, reclaim, set, share, supported, task_functions, task_slots, with_driver,
 };
 use crate::accelerator::{MAX_BUF_LIST_LEN, MAX_BUF_SIZE, MAX_TASKS, Offload};
 use crate::aes_gcm::{Crypt, Gcm, IV_LEN, Key, Operation};
-use crate::error::Result;
-use crate::progress::{Ctx, TaskOf, TaskPool};
+use crate::error::{Error, Result};
+use crate::progress::{Ctx, CtxState, TaskOf, TaskPool};
 
 // SAFETY: instances are given out as pointers from `Rc::into_raw(Rc<Ctx>)`, as all contexts are.
 unsafe impl Handle for doca_aes_gcm {
@@ -55,14 +55,21 @@ pub unsafe extern "C" fn doca_aes_gcm_create(
     })
 }
 
-/// Destroys an idle instance; `DOCA_ERROR_IN_USE` while tasks of it are allocated.
+/// Destroys an idle instance; `DOCA_ERROR_IN_USE` while tasks of it are allocated, or keys exist.
 ///
 /// # Safety
 /// `aes_gcm` is NULL or a live instance; on success it is invalid afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_aes_gcm_destroy(aes_gcm: *mut doca_aes_gcm) -> doca_error_t {
     // SAFETY: guaranteed by the caller.
-    guard(|| unsafe { destroy_ctx(aes_gcm) })
+    guard(|| unsafe {
+        with_driver(aes_gcm, |ctx, driver: &Offload<Gcm>| match ctx.state() {
+            CtxState::Idle => driver.accelerator().check_no_keys(),
+            // Refused below.
+            _ => Ok(()),
+        })?;
+        destroy_ctx(aes_gcm, Error::BadState)
+    })
 }
 
 /// The instance's context.
@@ -102,9 +109,10 @@ pub unsafe extern "C" fn doca_aes_gcm_key_create(
         check_out(key)?;
         // SAFETY: guaranteed by the caller.
         unsafe {
-            borrow(aes_gcm)?;
-            let raw = bytes(raw_key.cast(), Key::len(raw_key_type)?)?;
-            put(key, give(Arc::new(Key::new(raw)?)))
+            with_driver(aes_gcm, |_, driver: &Offload<Gcm>| {
+                let raw = bytes(raw_key.cast(), Key::len(raw_key_type)?)?;
+                put(key, give(Arc::new(Key::new(driver.accelerator(), raw)?)))
+            })
         }
     })
 }
@@ -116,7 +124,11 @@ pub unsafe extern "C" fn doca_aes_gcm_key_create(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_aes_gcm_key_destroy(key: *mut doca_aes_gcm_key) -> doca_error_t {
     // SAFETY: guaranteed by the caller.
-    guard(|| unsafe { reclaim(key) }.map(drop))
+    guard(|| {
+        // SAFETY: guaranteed by the caller.
+        unsafe { reclaim(key) }?.destroyed();
+        Ok(())
+    })
 }
 
 fn encryptions(driver: &Offload<Gcm>) -> &TaskPool {

@@ -13,6 +13,7 @@ use doca_abi::{
     doca_devinfo,
 };
 
+use super::doca_dev::give_device;
 use super::{Stream, check_out, doca_error_t, give, guard, not_null, put, text};
 use crate::Api;
 use crate::argp::{
@@ -738,8 +739,7 @@ fn device(argument: DeviceArgument) -> Result<doca_argp_device_ctx> {
 /// Opens a device for the program, through the program's callback if there is one.
 fn open(device: Arc<Device>) -> Result<*mut doca_dev> {
     let Some((callback, argument)) = with(|session| Ok(session.dev_open))? else {
-        check::created(Object::Device);
-        return Ok(give(device));
+        return Ok(give_device(device));
     };
     let mut dev = null_mut();
     let devinfo = Arc::as_ptr(device.info()).cast_mut().cast();
@@ -857,7 +857,7 @@ mod tests {
     };
 
     use super::super::doca_dev::{doca_dev_close, doca_dev_rep_close};
-    use super::super::testing::child;
+    use super::super::testing::{child, keep_devices_open};
     use super::*;
 
     /// A process has one parser, so tests run one at a time.
@@ -868,6 +868,7 @@ mod tests {
             static ONE: Mutex<()> = Mutex::new(());
             let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
             let config = std::ptr::from_ref(program).cast_mut().cast();
+            keep_devices_open();
             // SAFETY: a C string.
             ok(unsafe { doca_argp_init(c"tester".as_ptr(), config) });
             Parser(one)

@@ -266,9 +266,14 @@ pub unsafe extern "C" fn doca_buf_inventory_set_user_data(
     inventory: *mut doca_buf_inventory,
     user_data: doca_data,
 ) -> doca_error_t {
-    guard(|| {
-        // SAFETY: guaranteed by the caller; both views of the union are plain data.
-        unsafe { borrow(inventory)?.set_user_data(user_data.u64) };
+    // SAFETY: guaranteed by the caller; both views of the union are plain data.
+    guard(|| unsafe {
+        let inventory = borrow(inventory)?;
+        if !inventory.is_started() {
+            return Err(Error::BadState
+                .because("the user data of an inventory is set after doca_buf_inventory_start"));
+        }
+        inventory.set_user_data(user_data.u64);
         Ok(())
     })
 }

@@ -191,7 +191,7 @@ pub unsafe extern "C" fn doca_comch_server_destroy(
         // SAFETY: guaranteed by the caller.
         unsafe {
             server(comch_server)?;
-            destroy_ctx(comch_server)
+            destroy_ctx(comch_server, Error::InUse)
         }
     })
 }
@@ -271,7 +271,7 @@ pub unsafe extern "C" fn doca_comch_client_destroy(
         // SAFETY: guaranteed by the caller.
         unsafe {
             client(comch_client)?;
-            destroy_ctx(comch_client)
+            destroy_ctx(comch_client, Error::InUse)
         }
     })
 }
@@ -817,7 +817,7 @@ pub unsafe extern "C" fn doca_comch_consumer_destroy(
         // SAFETY: guaranteed by the caller.
         unsafe {
             borrow(consumer)?.driver_as::<Consumer>()?;
-            destroy_ctx(consumer)
+            destroy_ctx(consumer, Error::InUse)
         }
     })
 }
@@ -1111,7 +1111,7 @@ pub unsafe extern "C" fn doca_comch_producer_destroy(
         // SAFETY: guaranteed by the caller.
         unsafe {
             borrow(producer)?.driver_as::<Producer>()?;
-            destroy_ctx(producer)
+            destroy_ctx(producer, Error::InUse)
         }
     })
 }

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::accelerator::{MAX_BUF_LIST_LEN, MAX_BUF_SIZE, MAX_TASKS, Offload};
 use crate::compress::{Checksums, Compress, Operation, Pools, Work};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::progress::{Ctx, TaskOf, TaskPool};
 
 // SAFETY: instances are given out as pointers from `Rc::into_raw(Rc<Ctx>)`, as all contexts are.
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn doca_compress_create(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_compress_destroy(compress: *mut doca_compress) -> doca_error_t {
     // SAFETY: guaranteed by the caller.
-    guard(|| unsafe { destroy_ctx(compress) })
+    guard(|| unsafe { destroy_ctx(compress, Error::InUse) })
 }
 
 /// The instance's context.
@@ -632,10 +632,7 @@ mod tests {
             );
             assert_eq!(doca_compress_create(null_mut(), null_mut()), invalid);
             assert_eq!(doca_compress_destroy(null_mut()), invalid);
-            assert_eq!(
-                doca_compress_destroy(compress.handle),
-                Error::BadState.code()
-            );
+            assert_eq!(doca_compress_destroy(compress.handle), Error::InUse.code());
             assert_eq!(doca_compress_as_ctx(compress.handle), compress.ctx());
             assert_eq!(
                 doca_compress_task_decompress_lz4_stream_get_xxh_cs(null()),

@@ -18,7 +18,7 @@ use crate::check::{self, Object};
 use crate::device::{DevInfo, Device, Representor, RepresentorInfo};
 use crate::error::{Error, Result};
 use crate::log;
-use crate::topology::RepresentorKind;
+use crate::topology::{RepresentorKind, RepresentorModel};
 
 // SAFETY: list elements are given out by `give`; `doca_dev_as_devinfo` points into a live device.
 unsafe impl Handle for doca_devinfo {
@@ -154,6 +154,13 @@ pub unsafe extern "C" fn doca_devinfo_rep_destroy_list(
     guard(|| unsafe { destroy_list(dev_list_rep) })
 }
 
+/// Creates a handle of an open device for the program, which closes it.
+pub(super) fn give_device(device: Arc<Device>) -> *mut doca_dev {
+    device.handle_given();
+    check::created(Object::Device);
+    give(device)
+}
+
 /// Opens a device. Opening the same device again returns the same handle; each open needs a close.
 ///
 /// # Safety
@@ -166,13 +173,12 @@ pub unsafe extern "C" fn doca_dev_open(
     guard(|| {
         check_out(dev)?;
         // SAFETY: guaranteed by the caller.
-        unsafe { put(dev, give(Device::open(borrow(devinfo)?))) }?;
-        check::created(Object::Device);
-        Ok(())
+        unsafe { put(dev, give_device(Device::open(borrow(devinfo)?))) }
     })
 }
 
-/// Closes a device. Objects created from it keep it open until they are destroyed.
+/// Closes a device: `DOCA_ERROR_IN_USE` if this is the last close and a running context or a started map uses it. Other
+/// objects created from it stay valid.
 ///
 /// NULL is accepted: no error is documented for it, and programs close handles that they have closed and cleared
 /// before.
@@ -185,6 +191,8 @@ pub unsafe extern "C" fn doca_dev_close(dev: *mut doca_dev) -> doca_error_t {
         if dev.is_null() {
             return Ok(());
         }
+        // SAFETY: guaranteed by the caller.
+        unsafe { borrow(dev) }?.handle_returned()?;
         // SAFETY: guaranteed by the caller.
         unsafe { reclaim(dev) }.map(drop)?;
         check::destroyed(Object::Device);
@@ -210,13 +218,15 @@ pub unsafe extern "C" fn doca_dev_rep_open(
     })
 }
 
-/// Closes a representor.
+/// Closes a representor: `DOCA_ERROR_IN_USE` while a server on it runs.
 ///
 /// # Safety
 /// `dev` is NULL or live, and not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_dev_rep_close(dev: *mut doca_dev_rep) -> doca_error_t {
     guard(|| {
+        // SAFETY: guaranteed by the caller.
+        unsafe { borrow(dev) }?.handle_returned()?;
         // SAFETY: guaranteed by the caller.
         unsafe { reclaim(dev) }.map(drop)?;
         check::destroyed(Object::Representor);
@@ -388,9 +398,8 @@ pub unsafe extern "C" fn doca_devinfo_rep_cap_is_filter_net_supported(
 ) -> doca_error_t {
     guard(|| {
         // SAFETY: guaranteed by the caller.
-        let model = unsafe { borrow(devinfo) }?.model();
-        let supported = model
-            .representors
+        let representors = unsafe { representors(devinfo) }?;
+        let supported = representors
             .iter()
             .any(|representor| representor.kind == RepresentorKind::Net);
         // SAFETY: guaranteed by the caller.
@@ -559,7 +568,7 @@ pub unsafe extern "C" fn doca_devinfo_rep_cap_is_filter_all_supported(
     filter_all_supported: *mut u8,
 ) -> doca_error_t {
     // SAFETY: guaranteed by the caller.
-    guard(|| unsafe { put(filter_all_supported, has_representors(devinfo)?) })
+    guard(|| unsafe { put(filter_all_supported, representors(devinfo).map(|_| 1)?) })
 }
 
 /// Checks if the device has representors.
@@ -572,15 +581,23 @@ pub unsafe extern "C" fn doca_devinfo_rep_cap_is_filter_emulated_supported(
     filter_emulated_supported: *mut u8,
 ) -> doca_error_t {
     // SAFETY: guaranteed by the caller.
-    guard(|| unsafe { put(filter_emulated_supported, has_representors(devinfo)?) })
+    guard(|| unsafe { put(filter_emulated_supported, representors(devinfo).map(|_| 1)?) })
 }
 
+/// The representors of a device. Its lack of any is not logged as an error, because programs ask every device.
+///
+/// # Errors
+/// [`Error::NotSupported`] if it has none.
+///
 /// # Safety
 /// `devinfo` is NULL or live.
-unsafe fn has_representors(devinfo: *const doca_devinfo) -> Result<u8> {
+unsafe fn representors(devinfo: *const doca_devinfo) -> Result<&'static [RepresentorModel]> {
     // SAFETY: guaranteed by the caller.
-    let device = unsafe { borrow(devinfo) }?;
-    Ok((!device.model().representors.is_empty()).into())
+    let representors = &unsafe { borrow(devinfo) }?.model().representors;
+    match representors.is_empty() {
+        true => Err(Error::NotSupported),
+        false => Ok(representors),
+    }
 }
 
 /// Gets the type of the represented PCI function.
@@ -802,9 +819,8 @@ mod tests {
             assert_eq!(equal, 1);
             assert_eq!(
                 doca_devinfo_rep_cap_is_filter_net_supported(*list.add(1), &mut equal),
-                0
+                Error::NotSupported.code()
             );
-            assert_eq!(equal, 0);
             assert_eq!(doca_dev_open(info, &mut dev), 0);
             assert_eq!(doca_dev_open(info, &mut same), 0);
             assert_eq!(dev, same);

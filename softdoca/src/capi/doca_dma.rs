@@ -55,7 +55,7 @@ pub unsafe extern "C" fn doca_dma_create(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_dma_destroy(dma: *mut doca_dma) -> doca_error_t {
     // SAFETY: guaranteed by the caller.
-    guard(|| unsafe { destroy_ctx(dma) })
+    guard(|| unsafe { destroy_ctx(dma, Error::InUse) })
 }
 
 /// The instance's context.
@@ -432,7 +432,7 @@ mod tests {
         unsafe {
             assert_eq!(doca_ctx_stop(dma.ctx()), Error::InProgress.code());
             assert_eq!(doca_task_submit(task.cast()), Error::BadState.code());
-            assert_eq!(doca_dma_destroy(dma.handle), Error::BadState.code());
+            assert_eq!(doca_dma_destroy(dma.handle), Error::InUse.code());
         }
         assert_eq!(dma.wait(1), [(7, Error::Shutdown.code())]);
         assert_eq!(dma.state(), DOCA_CTX_STATE_STOPPING, "a task is allocated");

@@ -74,7 +74,7 @@ pub unsafe extern "C" fn doca_ec_create(dev: *mut doca_dev, ec: *mut *mut doca_e
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_ec_destroy(ec: *mut doca_ec) -> doca_error_t {
     // SAFETY: guaranteed by the caller.
-    guard(|| unsafe { destroy_ctx(ec) })
+    guard(|| unsafe { destroy_ctx(ec, Error::BadState) })
 }
 
 /// The instance's context.

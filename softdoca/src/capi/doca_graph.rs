@@ -583,7 +583,7 @@ mod tests {
                 DOCA_ERROR_BAD_STATE
             );
             graph.start();
-            ok(doca_graph_start(graph.handle));
+            assert_eq!(doca_graph_start(graph.handle), DOCA_ERROR_BAD_STATE);
             let none = doca_data { u64: 0 };
             for late in [
                 order(a, end),

@@ -58,7 +58,7 @@ pub unsafe extern "C" fn doca_mmap_create_from_export(
         let imported = Mmap::import(descriptor, &device)?;
         if !user_data.is_null() {
             // SAFETY: guaranteed by the caller; both views of the union are plain data.
-            imported.set_user_data(unsafe { (*user_data).u64 });
+            imported.set_user_data(unsafe { (*user_data).u64 })?;
         }
         // SAFETY: guaranteed by the caller.
         unsafe { put(mmap, give(Arc::new(imported))) }?;
@@ -81,6 +81,7 @@ pub unsafe extern "C" fn doca_mmap_destroy(mmap: *mut doca_mmap) -> doca_error_t
         let mmap = unsafe { reclaim(mmap) }?;
         // Bufs of a thread-safe map may keep it alive, but must not use it any more.
         mmap.withdraw();
+        mmap.release_devices();
         check::destroyed(Object::Mmap);
         if let (Some(free), Ok((addr, len))) = (mmap.take_free_callback(), mmap.memrange()) {
             // SAFETY: the program set the callback and its last argument for this call. The map is destroyed, and no
@@ -247,11 +248,8 @@ pub unsafe extern "C" fn doca_mmap_set_user_data(
     mmap: *mut doca_mmap,
     user_data: doca_data,
 ) -> doca_error_t {
-    guard(|| {
-        // SAFETY: guaranteed by the caller; both views of the union are plain data.
-        unsafe { borrow(mmap)?.set_user_data(user_data.u64) };
-        Ok(())
-    })
+    // SAFETY: guaranteed by the caller; both views of the union are plain data.
+    guard(|| unsafe { borrow(mmap)?.set_user_data(user_data.u64) })
 }
 
 /// Gets the user data.

@@ -12,6 +12,7 @@ use super::{
     guard_with, put, put_limit, put_task, share, supported, with_driver,
 };
 use crate::accelerator::{Advise, Invalidate, MAX_BUF_SIZE, Offload};
+use crate::error::Error;
 use crate::progress::{Ctx, TaskOf, TaskPool};
 
 // SAFETY: instances are given out as pointers from `Rc::into_raw(Rc<Ctx>)`, as all contexts are.
@@ -55,7 +56,7 @@ pub unsafe extern "C" fn doca_mmap_advise_destroy(
     mmap_advise: *mut doca_mmap_advise,
 ) -> doca_error_t {
     // SAFETY: guaranteed by the caller.
-    guard(|| unsafe { destroy_ctx(mmap_advise) })
+    guard(|| unsafe { destroy_ctx(mmap_advise, Error::InUse) })
 }
 
 /// The instance's context.

@@ -65,7 +65,8 @@ pub unsafe extern "C" fn doca_pe_destroy(pe: *mut doca_pe) -> doca_error_t {
     })
 }
 
-/// Delivers pending events. Returns 1 if there were any, otherwise 0; in that case it may have slept for up to 50 ms.
+/// Delivers pending events. Returns 1 if there were any, otherwise 0; in that case it may have slept for up to 1 ms, or
+/// longer if the thread has been idle for more than 10 s; `SOFTDOCA_IDLE` can change that.
 ///
 /// # Safety
 /// `pe` is NULL or a live engine, not used by another thread during the call.
@@ -115,6 +116,7 @@ pub unsafe extern "C" fn doca_pe_request_notification(pe: *mut doca_pe) -> doca_
     guard(|| {
         // SAFETY: guaranteed by the caller.
         let pe = unsafe { share_local(pe) }?;
+        pe.set_notifies();
         // A wake-up older than the request is irrelevant: programs need not have cleared the last notification.
         pe.wake().drain();
         if pe.arm() != Arming::Armed {
@@ -422,14 +424,18 @@ pub(super) unsafe fn share_ctx<H: Handle<Engine = Ctx>>(handle: *const H) -> Res
     unsafe { share_local(handle) }
 }
 
-/// Destroys a context of any kind: detaches it from its engine and drops the handle's reference.
+/// Destroys a context of any kind: detaches it from its engine and drops the handle's reference. `active` is the error
+/// of a context that is not idle: the documentation has `IN_USE` for some kinds and `BAD_STATE` for others.
 ///
 /// # Safety
 /// As [`share_ctx`]; on success the handle is invalid.
-pub(super) unsafe fn destroy_ctx<H: Handle<Engine = Ctx>>(handle: *mut H) -> Result<()> {
+pub(super) unsafe fn destroy_ctx<H: Handle<Engine = Ctx>>(
+    handle: *mut H,
+    active: Error,
+) -> Result<()> {
     // SAFETY: guaranteed by the caller.
     let ctx = unsafe { share_ctx(handle) }?;
-    ctx.disconnect()?;
+    ctx.disconnect(active)?;
     // SAFETY: guaranteed by the caller; `ctx` is a second reference.
     unsafe { reclaim_local(handle) }.map(drop)?;
     check::destroyed(Object::Context);
@@ -539,7 +545,8 @@ const VECTORS: u32 = 1;
 
 /// # Safety
 /// `ctx` is NULL or a live context, not used by another thread during the call.
-unsafe fn datapath_unsupported(ctx: *mut doca_ctx, what: &str) -> Result<()> {
+unsafe fn datapath_unsupported<D>(ctx: *mut doca_ctx, on: *mut D, what: &str) -> Result<()> {
+    not_null(on)?;
     // SAFETY: guaranteed by the caller.
     unsafe { borrow(ctx) }?.expect_idle("set its data path")?;
     Err(Error::NotSupported.because(format_args!("softdoca has no {what}")))
@@ -552,10 +559,10 @@ unsafe fn datapath_unsupported(ctx: *mut doca_ctx, what: &str) -> Result<()> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_ctx_set_datapath_on_gpu(
     ctx: *mut doca_ctx,
-    _gpu_dev: *mut doca_gpu,
+    gpu_dev: *mut doca_gpu,
 ) -> doca_error_t {
     // SAFETY: guaranteed by the caller.
-    guard(|| unsafe { datapath_unsupported(ctx, "GPU data path") })
+    guard(|| unsafe { datapath_unsupported(ctx, gpu_dev, "GPU data path") })
 }
 
 /// `DOCA_ERROR_NOT_SUPPORTED`: softdoca has no DPA.
@@ -565,10 +572,10 @@ pub unsafe extern "C" fn doca_ctx_set_datapath_on_gpu(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_ctx_set_datapath_on_dpa(
     ctx: *mut doca_ctx,
-    _dpa_dev: *mut doca_dpa,
+    dpa_dev: *mut doca_dpa,
 ) -> doca_error_t {
     // SAFETY: guaranteed by the caller.
-    guard(|| unsafe { datapath_unsupported(ctx, "DPA") })
+    guard(|| unsafe { datapath_unsupported(ctx, dpa_dev, "DPA") })
 }
 
 /// Gets the number of completion vectors of a device, which is 1.

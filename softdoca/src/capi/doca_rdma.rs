@@ -185,7 +185,7 @@ pub unsafe extern "C" fn doca_rdma_create(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_rdma_destroy(rdma: *mut doca_rdma) -> doca_error_t {
     // SAFETY: guaranteed by the caller.
-    guard(|| unsafe { destroy_ctx(rdma) })
+    guard(|| unsafe { destroy_ctx(rdma, Error::BadState) })
 }
 
 /// The instance's context.

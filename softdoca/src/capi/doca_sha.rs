@@ -54,7 +54,7 @@ pub unsafe extern "C" fn doca_sha_create(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_sha_destroy(sha: *mut doca_sha) -> doca_error_t {
     // SAFETY: guaranteed by the caller.
-    guard(|| unsafe { destroy_ctx(sha) })
+    guard(|| unsafe { destroy_ctx(sha, Error::InUse) })
 }
 
 /// The instance's context.
@@ -408,7 +408,11 @@ pub unsafe extern "C" fn doca_sha_task_partial_hash_set_is_final_buf(
 ) -> doca_error_t {
     guard(|| {
         // SAFETY: guaranteed by the caller.
-        unsafe { borrow(task) }?.body.is_final.set(true);
+        let task = unsafe { borrow(task) }?;
+        if task.is_in_flight() {
+            return Err(Error::BadState.because("the partial hash is in progress"));
+        }
+        task.body.is_final.set(true);
         Ok(())
     })
 }

@@ -6,8 +6,8 @@ use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::{Command, Output};
 use std::ptr::{NonNull, null_mut};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use doca_abi::{
@@ -19,7 +19,7 @@ use proptest::prelude::*;
 use super::doca_pe::*;
 use super::give;
 use crate::buffer::{Buf, BufInventory};
-use crate::device::Device;
+use crate::device::{DevInfo, Device};
 use crate::error::Error;
 use crate::memory::{ExportKind, Mmap, Permissions};
 use crate::runtime::{BootId, Key, Listener, RuntimeDir, Socket};
@@ -122,6 +122,21 @@ impl Drop for Memory {
 
 pub(super) fn device() -> Arc<Device> {
     Device::open_by_name("mlx5_0").expect("the built-in topology has it")
+}
+
+/// Keeps a handle of every device until the process exits, so that a test may close a device that other tests use in
+/// other threads.
+pub(super) fn keep_devices_open() {
+    static OPEN: OnceLock<Vec<Arc<Device>>> = OnceLock::new();
+    OPEN.get_or_init(|| {
+        let devices = DevInfo::list().expect("a topology");
+        let open = |info: &Arc<DevInfo>| {
+            let device = Device::open(info);
+            device.handle_given();
+            device
+        };
+        devices.iter().map(open).collect()
+    });
 }
 
 pub(super) fn import(descriptor: &[u8]) -> Arc<Mmap> {

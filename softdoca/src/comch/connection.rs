@@ -16,6 +16,7 @@ use super::control::Traffic;
 use super::frame::Frame;
 use super::producer::RemoteConsumer;
 use super::{MAX_CONSUMERS, MAX_ID, max_remote_consumers};
+use crate::device::DeviceKey;
 use crate::error::{Error, Result};
 use crate::progress::Ctx;
 use crate::ring::EventFd;
@@ -69,6 +70,8 @@ pub(crate) struct Connection {
     lifeline: OwnedFd,
     /// The server's or client's context; NULL after that was destroyed.
     ctx: AtomicPtr<Ctx>,
+    /// The device of this end.
+    device: DeviceKey,
     user_data: AtomicU64,
     /// Largest control message in bytes.
     max_message: AtomicU32,
@@ -97,6 +100,8 @@ struct Shared {
     local: HashMap<u32, Arc<LocalConsumer>>,
     /// Ids allocated to consumers and producers of this end.
     ids: HashSet<u32>,
+    /// Number of consumers and producers of this end that are not idle.
+    active: usize,
     next_id: u32,
 }
 
@@ -112,6 +117,7 @@ impl Connection {
         socket: Socket,
         lifeline: OwnedFd,
         ctx: &Ctx,
+        device: DeviceKey,
         max_message: u32,
         outbound: &Arc<Outbound>,
     ) -> Arc<Self> {
@@ -120,6 +126,7 @@ impl Connection {
             socket,
             lifeline,
             ctx: AtomicPtr::new(std::ptr::from_ref(ctx).cast_mut()),
+            device,
             user_data: AtomicU64::new(0),
             max_message: AtomicU32::new(max_message),
             lost: AtomicBool::new(false),
@@ -134,6 +141,7 @@ impl Connection {
                 remote: HashMap::new(),
                 local: HashMap::new(),
                 ids: HashSet::new(),
+                active: 0,
                 next_id: first_id(side),
             }),
         })
@@ -189,13 +197,19 @@ impl Connection {
         Ok(())
     }
 
+    /// The device of this end.
+    #[inline]
+    pub(super) fn device(&self) -> DeviceKey {
+        self.device
+    }
+
     /// Closes the connection in an orderly way: both contexts detect it and notify their programs.
     pub(crate) fn disconnect(&self) -> Result<()> {
         let shared = self.lock();
-        if !shared.ids.is_empty() {
+        if shared.active != 0 {
             return Err(Error::InUse.because(format_args!(
-                "the connection has {} consumers and producers; destroy them first",
-                shared.ids.len()
+                "the connection has {} active consumers and producers; stop them first",
+                shared.active
             )));
         }
         if !shared.outbox.is_empty() {
@@ -340,6 +354,16 @@ impl Connection {
                 return Ok(id);
             }
         }
+    }
+
+    /// Counts a consumer or producer that starts.
+    pub(super) fn endpoint_started(&self) {
+        self.lock().active += 1;
+    }
+
+    /// Counts a consumer or producer that has become idle.
+    pub(super) fn endpoint_stopped(&self) {
+        self.lock().active -= 1;
     }
 
     pub(super) fn release_id(&self, id: u32) {

@@ -364,7 +364,14 @@ impl Driver for Consumer {
             return Err(Error::BadState.because("configure receive tasks before the start"));
         }
         self.stopping.set(false);
+        if !self.mmap.has_device(self.connection.device()) {
+            return Err(Error::InvalidValue.because(
+                "the device of the connection was not added to the consumer's mmap: call doca_mmap_add_dev before \
+                 doca_mmap_start",
+            ));
+        }
         let mut run = self.begin(ctx, &*ctx.pe()?)?;
+        self.connection.endpoint_started();
         run.most_immediate = self.most_immediate.get();
         *self.run.borrow_mut() = run;
         Ok(Started::InProgress)
@@ -431,6 +438,7 @@ impl Driver for Consumer {
         // The ring is dropped first, so that it is closed when the peer learns of the expiry.
         drop(run.ring);
         self.connection.retract(self.id);
+        self.connection.endpoint_stopped();
         if let (Ok(pe), Some(lifeline)) = (ctx.pe(), &run.lifeline) {
             pe.unwatch(lifeline.as_fd(), Urgency::Liveness);
         }

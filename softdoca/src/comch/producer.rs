@@ -261,6 +261,7 @@ impl Driver for Producer {
         let lifeline = self.connection.lifeline()?;
         ctx.pe()?
             .watch(lifeline.as_fd(), ctx, LIFELINE, Urgency::Liveness)?;
+        self.connection.endpoint_started();
         *self.run.borrow_mut() = Run {
             lifeline: Some(lifeline),
             ..Run::default()
@@ -270,6 +271,9 @@ impl Driver for Producer {
 
     fn submit(&self, ctx: &Ctx, task: &Task) -> Result<()> {
         let body = &task.downcast::<SendTask>().ok_or(Error::InvalidValue)?.body;
+        if let Some(buf) = body.buf.get() {
+            buf.check_device(self.connection.device())?;
+        }
         let result = self.send(ctx, body);
         if let Err(error @ (Error::Again | Error::InvalidValue)) = result {
             return Err(error);
@@ -311,6 +315,7 @@ impl Driver for Producer {
         if let Ok(pe) = ctx.pe() {
             self.leave(&pe);
         }
+        self.connection.endpoint_stopped();
         true
     }
 

@@ -13,6 +13,7 @@ use doca_abi::{doca_ctx, doca_ctx_state_changed_callback_t, doca_data, doca_task
 use super::Pe;
 use crate::agent::{WaitScope, is_held_up};
 use crate::check::{self, Mistake, Object};
+use crate::device::DeviceUse;
 use crate::error::{Error, Result};
 
 /// State of a context, with the values of `enum doca_ctx_states`.
@@ -98,6 +99,11 @@ pub(crate) trait Driver: Any {
     /// The context is stopping: the following calls of [`next_event`](Self::next_event) must return every task in flight.
     fn flush(&self, ctx: &Ctx);
 
+    /// The devices that the program must not close while the context runs.
+    fn devices(&self) -> Vec<DeviceUse> {
+        Vec::new()
+    }
+
     /// Called when no task is allocated any more. Returns `true` when everything else is torn down as well.
     fn finish_stop(&self, ctx: &Ctx) -> bool;
 
@@ -125,6 +131,8 @@ pub(crate) struct Ctx {
     delivering: Cell<u32>,
     /// `true` if the state of the context, or of one of its connections, has changed in the current poll iteration.
     turn_over: Cell<bool>,
+    /// Devices in use, until the context is idle.
+    devices: RefCell<Vec<DeviceUse>>,
     driver: Box<dyn Driver>,
 }
 
@@ -142,6 +150,7 @@ impl Ctx {
             in_flight: Cell::new(0),
             delivering: Cell::new(0),
             turn_over: Cell::new(false),
+            devices: RefCell::default(),
             driver: Box::new(driver),
         })
     }
@@ -190,7 +199,7 @@ impl Ctx {
     /// The engine that drives the context.
     pub(crate) fn pe(&self) -> Result<Rc<Pe>> {
         self.pe.borrow().clone().ok_or_else(|| {
-            Error::BadState.because("connect the context to a progress engine first")
+            Error::NotConnected.because("connect the context to a progress engine first")
         })
     }
 
@@ -230,7 +239,13 @@ impl Ctx {
     fn begin(&self) -> Result<()> {
         self.expect_idle("start it")?;
         let _engine = self.pe()?;
-        match self.driver.start(self)? {
+        let started = self.driver.start(self).map_err(|error| match error {
+            // The documented error of a start that lacks resources.
+            Error::NoMemory | Error::OperatingSystem | Error::Driver => Error::Initialization,
+            error => error,
+        })?;
+        self.devices.replace(self.driver.devices());
+        match started {
             Started::Running => {
                 self.enter(CtxState::Running);
                 Ok(())
@@ -254,7 +269,7 @@ impl Ctx {
     /// Stops; if `later`, the context stays in the state "stopping" at least until the end of the progress call.
     fn end(&self, later: bool) -> Result<()> {
         match self.state.get() {
-            CtxState::Idle => Ok(()),
+            CtxState::Idle => self.pe().map(|_| ()),
             CtxState::Stopping => Err(Error::InProgress),
             CtxState::Starting | CtxState::Running => {
                 self.driver.flush(self);
@@ -353,6 +368,10 @@ impl Ctx {
         if previous == next {
             return;
         }
+        if next == CtxState::Idle {
+            // Before the callback, in which the program may close them.
+            drop(self.devices.take());
+        }
         if let Some(callback) = self.state_changed.get() {
             let ctx = std::ptr::from_ref(self).cast_mut().cast::<doca_ctx>();
             // SAFETY: the program set the callback for this context; nothing is borrowed while it runs.
@@ -384,15 +403,19 @@ impl Ctx {
 
     /// Detaches the context from its engine before it is destroyed.
     ///
-    /// Returns `BadState` unless it is idle, and `InUse` while tasks are allocated.
-    pub(crate) fn disconnect(&self) -> Result<()> {
-        if self.state.get() != CtxState::Idle {
+    /// # Errors
+    /// `active` unless the context is idle, and `InUse` while tasks are allocated.
+    pub(crate) fn disconnect(&self, active: Error) -> Result<()> {
+        let state = self.state.get();
+        if state != CtxState::Idle {
             check::report(
                 Mistake::ContextDestroyedRunning,
-                format_args!("context {self:p}, its state is {:?}", self.state.get()),
+                format_args!("context {self:p}, its state is {state:?}"),
             );
+            return Err(active.because(format_args!(
+                "expected an idle context to destroy it, its state is {state:?}: stop it first"
+            )));
         }
-        self.expect_idle("destroy it")?;
         if self.allocated.get() != 0 {
             return Err(Error::InUse.because(format_args!(
                 "{} tasks are still allocated",
@@ -524,6 +547,11 @@ impl<B: 'static> TaskOf<B> {
             task,
             body: ManuallyDrop::new(body),
         }
+    }
+
+    /// `true` if it was submitted and has not completed.
+    pub(crate) fn is_in_flight(&self) -> bool {
+        self.task.in_flight.get()
     }
 }
 
@@ -811,6 +839,9 @@ struct PoolConf {
 /// The tasks of one kind of a context, with their callbacks.
 #[derive(Default)]
 pub(crate) struct TaskPool {
+    /// `true` if configuring the pool of an active context is `NotPermitted`, as documented for some kinds of tasks,
+    /// instead of `BadState`.
+    forbids_active: bool,
     conf: Cell<Option<PoolConf>>,
     /// One for each body type allocated since the last configuration; usually only one.
     kinds: RefCell<Vec<Rc<Kind>>>,
@@ -827,6 +858,13 @@ impl Drop for TaskPool {
 }
 
 impl TaskPool {
+    /// A pool whose configuration is `NotPermitted` while the context is active.
+    pub(crate) fn forbidding_active() -> Self {
+        let mut pool = Self::default();
+        pool.forbids_active = true;
+        pool
+    }
+
     /// Sets callbacks and size. Only before the context is started.
     pub(crate) fn configure(
         &self,
@@ -835,7 +873,11 @@ impl TaskPool {
         on_error: Option<TaskCallback>,
         limit: u32,
     ) -> Result<()> {
-        ctx.expect_idle("configure its task pools")?;
+        ctx.expect_idle("configure its task pools")
+            .map_err(|error| match self.forbids_active {
+                true => Error::NotPermitted,
+                false => error,
+            })?;
         let (Some(on_success), Some(on_error)) = (on_success, on_error) else {
             return Err(Error::InvalidValue.because("expected two completion callbacks, got NULL"));
         };

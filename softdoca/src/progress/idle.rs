@@ -1,8 +1,13 @@
 //! Idle strategy of a thread whose progress engines have nothing to do.
 //!
 //! It spins for a moment (a peer on another core answers within a microsecond), then yields (the peer may need this
-//! core), then blocks on all engines that it progresses, with a timeout that grows up to [`LONGEST_SLEEP`]. Because of
-//! the timeout, a lost wake-up causes a delay, never a hang.
+//! core), then blocks on all engines that it progresses, with a timeout. Because of the timeout, a lost wake-up causes a
+//! delay, never a hang.
+//!
+//! The program may call progress in a loop that also polls a socket or a pipe, of which the engine knows nothing: a
+//! sleep is its latency. So sleeps grow up to [`LONGEST_SHORT_SLEEP`] first, and only in proportion to the time for which the
+//! thread has been idle after that. A thread whose program has requested a notification waits on the descriptor itself:
+//! its calls of progress do not sleep. `SOFTDOCA_IDLE` selects another [`Strategy`].
 //!
 //! A busy thread yields from time to time as well. A pipeline of processes is as fast as its slowest CPU only while all
 //! CPUs are busy: if a stage shares its CPU with the one before it, and continues as long as the one after it delivers
@@ -18,14 +23,15 @@
 use std::cell::RefCell;
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::thread::{current_timer_slack, set_current_timer_slack};
 
 use super::Arming;
+use crate::error::{Error, Result};
 
 /// Empty calls per engine that spin.
 const SPINS: u32 = 8;
@@ -38,17 +44,75 @@ const YIELDS: u32 = 400;
 /// Empty calls per engine before the thread blocks under CPU contention; those after the spins sleep briefly.
 const SHORT_SLEEPS: u32 = 20;
 const SHORTEST_SLEEP: Duration = Duration::from_micros(50);
+/// Longest sleep of a thread that was not idle for long.
+const LONGEST_SHORT_SLEEP: Duration = Duration::from_millis(1);
 const LONGEST_SLEEP: Duration = Duration::from_millis(50);
+/// A sleep takes at most this part of the time for which the thread has been idle, or [`LONGEST_SHORT_SLEEP`].
+const PART_OF_IDLE_TIME: u32 = 10_000;
 /// Number of empty calls of the thread after which it no longer waits for an engine that was not progressed.
 const STALE_CALLS: u32 = 64;
 /// A thread with more engines than this never blocks.
 const MOST_ENGINES: usize = 32;
+
+/// Environment variable that selects the strategy.
+const VARIABLE: &str = "SOFTDOCA_IDLE";
+
+/// What a thread does whose engines have nothing to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Strategy {
+    /// `spin`: nothing, as on hardware.
+    Spin,
+    /// `yield`: it yields the CPU.
+    Yield,
+    /// `sleep`, the default, or `sleep:MAX`: it sleeps after a moment, with a fixed limit if one is given.
+    Sleep(Option<Duration>),
+}
+
+impl Strategy {
+    /// The strategy that the environment selects.
+    ///
+    /// # Errors
+    /// [`Error::BadConfig`] for an invalid value.
+    pub(super) fn get() -> Result<Strategy> {
+        static STRATEGY: OnceLock<Result<Strategy>> = OnceLock::new();
+        *STRATEGY.get_or_init(|| match std::env::var_os(VARIABLE) {
+            None => Ok(Strategy::Sleep(None)),
+            Some(value) => value.to_str().and_then(Self::parse).ok_or_else(|| {
+                Error::BadConfig.because(format_args!(
+                    "expected spin, yield, sleep or sleep:MAX as {VARIABLE}, with MAX a number of us, ms or s such as 5ms, got {value:?}"
+                ))
+            }),
+        })
+    }
+
+    fn parse(text: &str) -> Option<Strategy> {
+        match text {
+            "" | "sleep" => Some(Strategy::Sleep(None)),
+            "spin" => Some(Strategy::Spin),
+            "yield" => Some(Strategy::Yield),
+            _ => {
+                let most = text.strip_prefix("sleep:")?;
+                let digits = most.find(|c: char| !c.is_ascii_digit())?;
+                let number: u64 = most[..digits].parse().ok()?;
+                let unit = match &most[digits..] {
+                    "us" => Duration::from_micros,
+                    "ms" => Duration::from_millis,
+                    "s" => Duration::from_secs,
+                    _ => return None,
+                };
+                Some(Strategy::Sleep(Some(unit(number)))).filter(|_| number > 0)
+            }
+        }
+    }
+}
 
 /// The part of an engine that blocking needs. It may outlive the engine.
 #[derive(Debug)]
 pub(super) struct Sleeper {
     epoll: Arc<OwnedFd>,
     armed: AtomicBool,
+    /// The program has requested a notification: it waits by itself.
+    notifies: AtomicBool,
 }
 
 impl Sleeper {
@@ -56,7 +120,12 @@ impl Sleeper {
         Self {
             epoll,
             armed: AtomicBool::new(false),
+            notifies: AtomicBool::new(false),
         }
+    }
+
+    pub(super) fn set_notifies(&self) {
+        self.notifies.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn is_armed(&self) -> bool {
@@ -81,6 +150,8 @@ struct Idle {
     /// All empty calls, wrapping.
     calls: u32,
     sleep: Duration,
+    /// Time of the first sleep since the last call that found events.
+    since: Option<Instant>,
     /// Events since the thread last yielded.
     busy: u32,
     contention: Contention,
@@ -95,6 +166,7 @@ pub(super) fn found_work(events: u32) {
     let yields = IDLE.with_borrow_mut(|idle| {
         idle.empty = 0;
         idle.sleep = SHORTEST_SLEEP;
+        idle.since = None;
         idle.busy += events;
         let yields = idle.busy >= MOST_EVENTS;
         if yields {
@@ -175,11 +247,18 @@ impl Idle {
         empty: 0,
         calls: 0,
         sleep: SHORTEST_SLEEP,
+        since: None,
         busy: 0,
         contention: Contention::NONE,
     };
 
     fn next_step(&mut self, sleeper: &Arc<Sleeper>) -> Step {
+        // An engine is not created with an invalid value.
+        match Strategy::get() {
+            Ok(Strategy::Spin) => return Step::Spin,
+            Ok(Strategy::Yield) => return Step::Yield,
+            Ok(Strategy::Sleep(_)) | Err(_) => {}
+        }
         self.calls = self.calls.wrapping_add(1);
         self.empty = self.empty.saturating_add(1);
         let (calls, mut known) = (self.calls, false);
@@ -210,13 +289,26 @@ impl Idle {
         } else {
             (Step::Yield, YIELDS)
         };
-        if is_peers_turn || rounds < passes || self.engines.len() > MOST_ENGINES {
+        let waits_itself = |entry: &Entry| entry.sleeper.notifies.load(Ordering::Relaxed);
+        if is_peers_turn
+            || rounds < passes
+            || self.engines.len() > MOST_ENGINES
+            || self.engines.iter().any(waits_itself)
+        {
             pass
         } else {
             self.engines
                 .retain(|entry| calls.wrapping_sub(entry.seen) <= STALE_CALLS);
             Step::Arm
         }
+    }
+}
+
+/// Longest sleep of a thread that has been idle for this time.
+fn longest_sleep(strategy: Strategy, idle_time: Duration) -> Duration {
+    match strategy {
+        Strategy::Sleep(Some(most)) => most,
+        _ => (idle_time / PART_OF_IDLE_TIME).clamp(LONGEST_SHORT_SLEEP, LONGEST_SLEEP),
     }
 }
 
@@ -228,10 +320,13 @@ fn sleep_if_all_armed(hurry: bool) {
         if hurry {
             idle.sleep = SHORTEST_SLEEP;
         }
-        let duration = idle.sleep;
+        let now = Instant::now();
+        let idle_time = now - *idle.since.get_or_insert(now);
+        let strategy = Strategy::get().unwrap_or(Strategy::Sleep(None));
+        let duration = idle.sleep.min(longest_sleep(strategy, idle_time));
         #[cfg(test)]
         let duration = FIXED_SLEEP.get().unwrap_or(duration);
-        idle.sleep = (idle.sleep * 2).min(LONGEST_SLEEP);
+        idle.sleep = duration.max(SHORTEST_SLEEP) * 2;
         let sleepers: Vec<Arc<Sleeper>> = idle
             .engines
             .iter()
@@ -351,6 +446,55 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
+
+    #[test]
+    fn strategies_are_parsed() {
+        let limit = |most| Some(Strategy::Sleep(Some(most)));
+        assert_eq!(Strategy::parse("spin"), Some(Strategy::Spin));
+        assert_eq!(Strategy::parse("yield"), Some(Strategy::Yield));
+        for default in ["", "sleep"] {
+            assert_eq!(Strategy::parse(default), Some(Strategy::Sleep(None)));
+        }
+        assert_eq!(
+            Strategy::parse("sleep:200us"),
+            limit(Duration::from_micros(200))
+        );
+        assert_eq!(
+            Strategy::parse("sleep:50ms"),
+            limit(Duration::from_millis(50))
+        );
+        assert_eq!(Strategy::parse("sleep:1s"), limit(Duration::from_secs(1)));
+        for invalid in [
+            "nap",
+            "sleep:",
+            "sleep:5",
+            "sleep:0ms",
+            "sleep:ms",
+            "sleep:5m",
+            "sleep:-1ms",
+            "sleep:99999999999999999999ms",
+            "Spin",
+        ] {
+            assert_eq!(Strategy::parse(invalid), None, "{invalid}");
+        }
+    }
+
+    #[test]
+    fn sleeps_are_short_until_the_thread_has_been_idle_for_long() {
+        let longest = |seconds| longest_sleep(Strategy::Sleep(None), Duration::from_secs(seconds));
+        for seconds in [0, 1, 10] {
+            assert_eq!(longest(seconds), Duration::from_millis(1));
+        }
+        assert_eq!(longest(100), Duration::from_millis(10));
+        for seconds in [500, 100_000] {
+            assert_eq!(longest(seconds), Duration::from_millis(50));
+        }
+        let most = Duration::from_millis(20);
+        assert_eq!(
+            longest_sleep(Strategy::Sleep(Some(most)), Duration::ZERO),
+            most
+        );
+    }
 
     /// The steps of a thread after a number of events, by their first letters, up to the arming.
     fn steps(contention: bool, events: u32) -> String {

@@ -413,9 +413,9 @@ impl Rdma {
     /// connect either, as it only receives, and is read and written.
     ///
     /// # Errors
-    /// The errors of [`ConnectionDetails::decode`], [`Error::InvalidValue`] for details of another transport type,
-    /// [`Error::BadState`] if the connection is already connected, [`Error::AlreadyExist`] if another peer has used
-    /// the details, [`Error::ConnectionAborted`] if the peer no longer exists.
+    /// [`Error::ConnectionAborted`] for malformed details, and if the peer no longer exists; [`Error::UnsupportedVersion`];
+    /// [`Error::InvalidValue`] for details of another transport type, [`Error::BadState`] if the connection is already
+    /// connected, [`Error::AlreadyExist`] if another peer has used the details.
     pub(crate) fn connect(
         &self,
         ctx: &Ctx,
@@ -429,7 +429,11 @@ impl Rdma {
                 connection.state()
             )));
         }
-        let details = ConnectionDetails::decode(details)?;
+        let details = ConnectionDetails::decode(details).map_err(|error| match error {
+            // The documented error of corrupted details.
+            Error::InvalidValue => Error::ConnectionAborted,
+            error => error,
+        })?;
         let own = self.config.transport_type.get();
         if u32::from(details.transport_type) != own {
             return Err(Error::InvalidValue.because(format_args!(

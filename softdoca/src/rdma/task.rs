@@ -16,6 +16,7 @@ use super::connection::{Connection, Done, Parts};
 use super::limits;
 use super::transport::{Fragment, Inbox, Outbox, SMALL};
 use crate::buffer::BufHandle;
+use crate::device::DeviceKey;
 use crate::error::{Error, Result};
 use crate::progress::{Task, TaskPool};
 use crate::sync_event::RemoteEvent;
@@ -184,6 +185,17 @@ impl Work {
         check_list(local, limit)
     }
 
+    /// Checks that the instance's device has keys for the memory of all bufs. The memory of a peer has one if it was
+    /// imported with the device.
+    pub(super) fn check_device(&self, key: DeviceKey) -> Result<()> {
+        for slot in [&self.source, &self.destination, &self.result] {
+            if let Some(buf) = slot.get() {
+                buf.check_device(key)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Number of bytes read by a successful read.
     pub(crate) fn result_len(&self) -> u32 {
         self.progress.get()
@@ -232,6 +244,14 @@ impl Receive {
     /// Refuses a list longer than the instance's limit.
     pub(super) fn check_list(&self, limit: u32) -> Result<()> {
         check_list(&self.destination, limit)
+    }
+
+    /// As [`Work::check_device`].
+    pub(super) fn check_device(&self, key: DeviceKey) -> Result<()> {
+        match self.destination.get() {
+            Some(buf) => buf.check_device(key),
+            None => Ok(()),
+        }
     }
 
     /// The result; unchanged if the task has not completed.

@@ -123,8 +123,13 @@ TEST(servers_disconnect_clients, doca_comch_server_disconnect)
 	enum doca_ctx_states state;
 
 	OK(doca_comch_consumer_create(pair->server.connection, pair->server.world.mmap, &consumer));
-	RETURNS(DOCA_ERROR_IN_USE, doca_comch_server_disconnect(pair->server.server, pair->server.connection));
-	OK(doca_comch_consumer_destroy(consumer));
+	OK(doca_comch_consumer_task_post_recv_set_conf(consumer, doca_comch_consumer_task_post_recv_completed,
+						       doca_comch_consumer_task_post_recv_failed, 1));
+	OK(doca_pe_connect_ctx(pair->server.world.pe, doca_comch_consumer_as_ctx(consumer)));
+	RETURNS(DOCA_ERROR_IN_PROGRESS, doca_ctx_start(doca_comch_consumer_as_ctx(consumer)));
+	DOCUMENTED(IN_USE, doca_comch_server_disconnect(pair->server.server, pair->server.connection));
+	/* Once it is idle, it is not active: the connection may be closed before it is destroyed. */
+	stop(pair, doca_comch_consumer_as_ctx(consumer));
 	REFUSED(doca_comch_server_disconnect(pair->server.server, pair->client.connection));
 	OK(doca_comch_server_disconnect(pair->server.server, pair->server.connection));
 	do {
@@ -132,6 +137,7 @@ TEST(servers_disconnect_clients, doca_comch_server_disconnect)
 		OK(doca_ctx_get_state(ctx, &state));
 	} while (pair->server.disconnections == 0 || state == DOCA_CTX_STATE_RUNNING);
 	stop(pair, ctx);
+	OK(doca_comch_consumer_destroy(consumer));
 	stop(pair, doca_comch_server_as_ctx(pair->server.server));
 	OK(doca_comch_client_destroy(pair->client.client));
 	OK(doca_comch_server_destroy(pair->server.server));

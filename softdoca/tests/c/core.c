@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "world.h"
 
+#include <doca_log.h>
 #include <doca_version.h>
 
 #include <sys/wait.h>
@@ -89,14 +90,21 @@ TEST(devices_have_names, doca_devinfo_get_pci_addr_str, doca_devinfo_is_equal_pc
 	const struct doca_devinfo *info = doca_dev_as_devinfo(dev);
 	char address[DOCA_DEVINFO_PCI_ADDR_SIZE] = "", name[DOCA_DEVINFO_IFACE_NAME_SIZE] = "";
 	enum doca_pci_func_type type = DOCA_PCI_FUNC_TYPE_SF;
+	struct doca_log_backend *backend;
+	FILE *log = tmpfile();
 	uint8_t equal = 2;
 
+	CHECK(log != NULL);
 	OK(doca_devinfo_get_pci_addr_str(info, address));
 	CHECK(strcmp(address, DPU_DEVICE) == 0);
 	OK(doca_devinfo_is_equal_pci_addr(info, "03:00.0", &equal));
 	CHECK(equal == 1);
 	OK(doca_devinfo_is_equal_pci_addr(info, HOST_DEVICE, &equal));
 	CHECK(equal == 0);
+	/* Programs try a name as an address first: it is refused, but not logged as an error. */
+	OK(doca_log_backend_create_with_file_sdk(log, &backend));
+	REFUSED(doca_devinfo_is_equal_pci_addr(info, "mlx5_1", &equal));
+	CHECK(fflush(log) == 0 && ftell(log) == 0);
 	OK(doca_devinfo_get_ibdev_name(info, name, DOCA_DEVINFO_IBDEV_NAME_SIZE));
 	CHECK(strcmp(name, "mlx5_0") == 0);
 	name[0] = '\0';

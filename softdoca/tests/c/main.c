@@ -19,6 +19,10 @@ static struct {
 
 static size_t count;
 
+/* Bounds of the section that DOCUMENTED fills, made by the linker; NULL in a program without any. */
+extern const char *const __start_documented[] __attribute__((weak));
+extern const char *const __stop_documented[] __attribute__((weak));
+
 void test_register(const char *name, const char *functions, test_function run)
 {
 	if (count == sizeof(tests) / sizeof(tests[0])) {
@@ -87,7 +91,7 @@ int main(int argc, char **argv)
 	char *broken = getenv("SOFTDOCA_BREAK");
 
 	if (argc != 2) {
-		fprintf(stderr, "usage: %s --list | --each | TEST\n", argv[0]);
+		fprintf(stderr, "usage: %s --list | --each | --documented | TEST\n", argv[0]);
 		return EXIT_FAILURE;
 	}
 	if (strcmp(argv[1], "--list") == 0) {
@@ -97,6 +101,11 @@ int main(int argc, char **argv)
 	}
 	if (strcmp(argv[1], "--each") == 0)
 		return run_each();
+	if (strcmp(argv[1], "--documented") == 0) {
+		for (const char *const *entry = __start_documented; entry < __stop_documented; entry++)
+			printf("%s\n", *entry);
+		return EXIT_SUCCESS;
+	}
 	alarm(SECONDS_PER_TEST);
 	if (broken != NULL) {
 		char *number = strchr(broken, '=');

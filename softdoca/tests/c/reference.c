@@ -172,7 +172,7 @@ static void *work(void *argument)
 	struct doca_comch_consumer_task_post_recv *receive;
 	struct doca_comch_producer_task_send *send;
 	struct doca_buf *data, *room;
-	struct doca_mmap *map;
+	struct doca_mmap *map, *source;
 	union doca_data user_data = {.ptr = world};
 	uint8_t *memory = aligned_alloc(4096, 2 * LARGE);
 	uint32_t id = 0;
@@ -180,7 +180,8 @@ static void *work(void *argument)
 	CHECK(memory != NULL);
 	memset(memory, 0, 2 * LARGE);
 	memset(memory, 0x5a, LARGE);
-	map = world_map(pair->server.world.dev, memory, 2 * LARGE, DOCA_ACCESS_FLAG_PCI_READ_WRITE);
+	source = world_map(pair->client.world.dev, memory, LARGE, DOCA_ACCESS_FLAG_PCI_READ_WRITE);
+	map = world_map(pair->server.world.dev, memory + LARGE, LARGE, DOCA_ACCESS_FLAG_PCI_READ_WRITE);
 
 	/* To the server. */
 	OK(doca_comch_consumer_create(pair->server.connection, map, &consumer));
@@ -202,7 +203,7 @@ static void *work(void *argument)
 	while (pair->client.consumers == 0)
 		(void)doca_pe_progress(world->pe);
 
-	OK(doca_buf_inventory_buf_get_by_data(world->inventory, map, memory, LARGE, &data));
+	OK(doca_buf_inventory_buf_get_by_data(world->inventory, source, memory, LARGE, &data));
 	OK(doca_buf_inventory_buf_get_by_addr(world->inventory, map, memory + LARGE, LARGE, &room));
 	OK(doca_comch_producer_task_send_alloc_init(producer, data, NULL, 0, id, &send));
 	/* Nothing is posted. */
@@ -227,6 +228,8 @@ static void *work(void *argument)
 	OK(doca_comch_consumer_destroy(consumer));
 	OK(doca_mmap_stop(map));
 	OK(doca_mmap_destroy(map));
+	OK(doca_mmap_stop(source));
+	OK(doca_mmap_destroy(source));
 	free(memory);
 	worker->stopped = true;
 	return NULL;

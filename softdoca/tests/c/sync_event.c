@@ -57,7 +57,7 @@ TEST(values_are_set_and_added_to, doca_sync_event_create, doca_sync_event_destro
 	CHECK(old == 40 && value_of(event) == 42);
 	REFUSED(doca_sync_event_update_add(event, 2, NULL));
 	RETURNS(DOCA_ERROR_BAD_STATE, doca_sync_event_start(event));
-	RETURNS(DOCA_ERROR_BAD_STATE, doca_sync_event_destroy(event));
+	RETURNS(DOCA_ERROR_IN_USE, doca_sync_event_destroy(event));
 	OK(doca_sync_event_stop(event));
 	RETURNS(DOCA_ERROR_BAD_STATE, doca_sync_event_update_set(event, 1));
 	OK(doca_sync_event_destroy(event));

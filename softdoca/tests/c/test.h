@@ -4,6 +4,7 @@
  *   program --list       prints each test's name and the functions that it covers
  *   program TEST         runs it; exit status 0, or the failure on stderr
  *   program --each       runs all, each in a child
+ *   program --documented prints the functions with the documented errors that the tests provoke
  *
  * SOFTDOCA_BREAK=FUNCTION=NUMBER makes a function of the library only return the number, to verify that a test fails then.
  */
@@ -50,6 +51,16 @@ void test_register(const char *name, const char *functions, test_function run);
 				#call, (int)returned);                                                                 \
 			exit(EXIT_FAILURE);                                                                            \
 		}                                                                                                      \
+	} while (0)
+
+/*
+ * As RETURNS, for an error that the documentation of the function names. `program --documented` prints the error and the
+ * call of each of these lines, which a test compares with the table of documented errors.
+ */
+#define DOCUMENTED(error, call)                                                                                        \
+	do {                                                                                                           \
+		static const char *const entry __attribute__((used, section("documented"))) = #error " " #call;       \
+		RETURNS(DOCA_ERROR_##error, call);                                                                     \
 	} while (0)
 
 #define OK(call) RETURNS(DOCA_SUCCESS, call)

@@ -314,10 +314,14 @@ fn backing_header_is_as_documented() {
         block_count: 3,
         identity_high: 0x0102_0304_0506_0708,
         identity_low: 0xf1f2_f3f4_f5f6_f7f8,
-        checksum: 0x98a0_54d2,
+        version_slots: 256,
+        slot_size: 4096,
+        slots_offset: 0x11000,
+        checksum: 0x1601_7b73,
     };
     let bytes = hex(
-        "444f434154475400 00000002 00000200 00000003 00010000 00001000 0102030405060708 f1f2f3f4f5f6f7f8 98a054d2",
+        "444f434154475400 00000003 00000200 00000003 00010000 00001000 0102030405060708 f1f2f3f4f5f6f7f8 \
+         00000100 00001000 0000000000011000 16017b73",
     );
     assert_eq!(header.emit().to_vec(), bytes);
     assert_eq!(backing::Header::parse(&bytes), Ok(header));
@@ -336,6 +340,63 @@ fn backing_header_is_as_documented() {
         let error = backing::Header::parse(&wrong).expect_err(field).to_string();
         assert!(
             error.contains(&format!("backing_header.{field}")),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn slot_of_a_version_is_as_documented() {
+    let record = backing::VersionSlot {
+        sequence: 7,
+        block: 0x102,
+        epoch: 3,
+        number: 0x405,
+        retired_epoch: 3,
+        retired: 0x400,
+        // Of 512 bytes of 0x5a before it.
+        checksum: 0x0314_5ecb,
+    };
+    let bytes = hex(
+        "444f434156455201 0000000000000007 0000000000000102 0000000000000003 0000000000000405 0000000000000003 \
+         0000000000000400 00000000 03145ecb",
+    );
+    assert_eq!(record.emit().to_vec(), bytes);
+    assert_eq!(backing::VersionSlot::parse(&bytes), Ok(record));
+    for (at, value, field) in [(7, 0, "magic"), (15, 0, "sequence"), (59, 1, "reserved")] {
+        let mut wrong = bytes.clone();
+        wrong[at] = value;
+        let error = backing::VersionSlot::parse(&wrong).expect_err(field).to_string();
+        assert!(
+            error.contains(&format!("backing_version_slot.{field}")),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn tail_of_versions_is_as_documented() {
+    let record = backing::VersionTail {
+        sequence: 31,
+        tail: 0x807,
+        last_epoch: 3,
+        last_number: 0x405,
+        retired_epoch: 3,
+        retired: 0x400,
+        checksum: 0x3c16_c6bc,
+    };
+    let bytes = hex(
+        "444f434154414901 000000000000001f 0000000000000807 0000000000000003 0000000000000405 0000000000000003 \
+         0000000000000400 00000000 3c16c6bc",
+    );
+    assert_eq!(record.emit().to_vec(), bytes);
+    assert_eq!(backing::VersionTail::parse(&bytes), Ok(record));
+    for (at, value, field) in [(7, 0, "magic"), (15, 0, "sequence"), (59, 1, "reserved")] {
+        let mut wrong = bytes.clone();
+        wrong[at] = value;
+        let error = backing::VersionTail::parse(&wrong).expect_err(field).to_string();
+        assert!(
+            error.contains(&format!("backing_version_tail.{field}")),
             "{error}"
         );
     }
@@ -477,6 +538,8 @@ fn each_message_is_in_the_table_once() {
         "announced_storage_response",
         // Form of another release.
         "batched_init_storage_request",
+        // Longer form of an answer.
+        "verified_init_storage_response",
         "io_message",
         "io_message_version",
         "io_message_3_1",
@@ -488,6 +551,7 @@ fn each_message_is_in_the_table_once() {
         "chunk_record",
         "backing_header",
         "backing_superblock",
+        "backing_loss",
     ]);
     assert_eq!(names, expected);
 }
@@ -533,6 +597,7 @@ fn sizes_are_those_of_the_codecs() {
         ("backing_superblock", backing::RECORD_SIZE),
         ("io_message_version", Version::SIZE),
         ("chunk_record", stored_block::ChunkRecord::SIZE),
+        ("backing_loss", backing::Loss::SIZE),
     ] {
         assert_eq!(entry(name).size as usize, size);
     }

@@ -13,6 +13,7 @@ use wire::control::{
     AnnouncedStorage, BatchedInitStorage, ErrorResponse, FEATURE_FLUSH, FEATURE_VERSIONS,
     FeatureQuery, FrameDecoder, IdentifiedStorage, IdentityQuery, InitStorage, Message,
     MessageType, Payload, RdmaConnectionDetails, RdmaConnectionRole, RecordState, StorageDetails,
+    StorageVerifier,
 };
 
 /// Parses hexadecimal digits; white space is ignored.
@@ -428,6 +429,49 @@ fn announced() -> (Message, Vec<u8>) {
     (extended(Payload::AnnouncedStorageResponse(storage)), frame)
 }
 
+fn verified() -> (Message, Vec<u8>) {
+    let frame = hex(
+        "00000040 00000004 00000102 00000304 5645524946494552 0102030405060708 1112131415161718 \
+         00000001 00000001 00000010 000102030405060708090a0b0c0d0e0f",
+    );
+    let verifier = StorageVerifier {
+        identity_high: 0x0102_0304_0506_0708,
+        identity_low: 0x1112_1314_1516_1718,
+        flags: 1,
+        quorum: 1,
+        incarnations: (0..16).collect::<Vec<u8>>().into(),
+    };
+    (
+        extended(Payload::VerifiedInitStorageResponse(verifier)),
+        frame,
+    )
+}
+
+#[test]
+fn verifier_is_the_longer_form_of_the_answer_to_the_init_request() {
+    let (message, bytes) = verified();
+    assert_eq!(
+        message.payload.message_type(),
+        MessageType::InitStorageResponse
+    );
+    // In pieces that are not the whole.
+    for size in 17..bytes.len() {
+        let mut frame = bytes[..size].to_vec();
+        frame[3] = (size - 4) as u8;
+        assert!(decode(&frame).is_err(), "{size} bytes of it");
+    }
+    let mut shorter = bytes[..16].to_vec();
+    shorter[3] = 12;
+    let decoded = decode(&shorter).map(|messages| messages[0].payload.clone());
+    assert_eq!(decoded, Ok(Payload::InitStorageResponse));
+    // Unknown flags, no quorum and one of more members than there can be.
+    for (at, value) in [(43, 2), (47, 0), (47, 17)] {
+        let mut wrong = bytes.clone();
+        wrong[at] = value;
+        assert!(decode(&wrong).is_err(), "{value} at {at}");
+    }
+}
+
 #[test]
 fn identity_messages_match_their_documented_bytes() {
     for (message, bytes) in [
@@ -435,6 +479,7 @@ fn identity_messages_match_their_documented_bytes() {
         identity_answer(),
         announcement(),
         announced(),
+        verified(),
     ] {
         assert_eq!(decode(&bytes), Ok(vec![message.clone()]));
         assert_eq!(message.encode_to_vec(), bytes);

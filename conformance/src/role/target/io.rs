@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use doca::MemoryRegion;
-use wire::control::FEATURE_FLUSH;
+use wire::control::{FEATURE_FLUSH, FEATURE_VERIFIER, Payload};
 use wire::io_message::{IoMessage, IoMessageType, Repr};
 use wire::sbc::Header;
 
@@ -407,14 +407,45 @@ pub(super) const FLUSH_CHECKS: &[Check] = &[
         meaning: "Unknown extensions are not announced back, and do not enable flush",
         play: |fixture| {
             let (mut running, mut service) = open(fixture)?;
-            let features = service.announce(!FEATURE_FLUSH)?;
+            let features = service.announce(!(FEATURE_FLUSH | FEATURE_VERIFIER))?;
             Violation::unless(features == 0, "no extensions", format!("{features:#x}"))?;
             service.go_to(Step::Stop)?;
             flush_refused(&mut service)?;
             service.finish(&mut running)
         },
     },
+    Check {
+        name: "verifier-announced",
+        meaning: "A target that announces a verifier sends it with the answer to the init request, with an identity and one incarnation; any other sends the plain answer",
+        play: verified,
+    },
 ];
+
+fn verified(fixture: &Fixture<'_>) -> Result<(), Violation> {
+    let (mut running, mut service) = open(fixture)?;
+    let features = service.announce(FEATURE_VERIFIER)?;
+    let init = service.init_request()?;
+    let answer = service.ask(Payload::InitStorageRequest(init))?;
+    service.taken(Step::Init);
+    let is_expected = match &answer {
+        Payload::VerifiedInitStorageResponse(verifier) => {
+            features == FEATURE_VERIFIER
+                && (verifier.identity_high, verifier.identity_low) != (0, 0)
+                && verifier.quorum == 1
+                && verifier.incarnations.len() == 16
+                && verifier.incarnations.iter().any(|&byte| byte != 0)
+        }
+        answer => features == 0 && *answer == Payload::InitStorageResponse,
+    };
+    Violation::unless(
+        is_expected,
+        format!("an answer with a verifier if it was announced ({features:#x})"),
+        format!("{answer:?}"),
+    )?;
+    service.go_to(Step::Stop)?;
+    service.works()?;
+    service.finish(&mut running)
+}
 
 /// A target with its blocks in a file, if it supports that: otherwise a flush has no effect.
 fn open(fixture: &Fixture<'_>) -> Result<(Running, Service), Violation> {

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nbd_frontend::device::Settings;
+use nbd_frontend::device::{Losses, Settings};
 use nbd_frontend::sockets::{ListenError, Listener};
 use nbd_frontend::transmission::Limits;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
@@ -90,6 +90,32 @@ fn zeroes_trim_and_flush_reach_the_device() {
     assert_eq!((client.result(cookie), sandbox.disk.flushes()), (0, 2));
     let cookie = client.send(0, TRIM, 0, 4096);
     assert_eq!(client.result(cookie), 0);
+}
+
+#[test]
+fn flush_of_each_client_fails_once_after_completed_writes_were_lost() {
+    let sandbox = Sandbox::new();
+    let (mut one, mut other) = (sandbox.client(true), sandbox.client(false));
+    let flush = |client: &mut Client<_>| {
+        let cookie = client.send(0, FLUSH, 0, 0);
+        client.result(cookie)
+    };
+    assert_eq!((flush(&mut one), flush(&mut other)), (0, 0));
+    let (count, reported) = (1, 0);
+    sandbox.disk.lose(Losses { count, reported });
+    assert_eq!(one.write(0, b"new"), 0, "only flushes fail");
+    // It may have been one of them before it reconnected.
+    let mut unknown = sandbox.client(true);
+    for client in [&mut one, &mut unknown] {
+        assert_eq!((flush(client), flush(client)), (EIO, 0));
+    }
+    assert_eq!((flush(&mut other), flush(&mut other)), (EIO, 0));
+    let reported = 1;
+    sandbox.disk.lose(Losses { count, reported });
+    assert_eq!(flush(&mut sandbox.client(true)), 0, "a new client");
+    let count = 2;
+    sandbox.disk.lose(Losses { count, reported });
+    assert_eq!((flush(&mut one), flush(&mut one)), (EIO, 0));
 }
 
 #[test]

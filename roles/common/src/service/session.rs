@@ -22,6 +22,7 @@ use wire::release::Release;
 use crate::budget::InitLimits;
 use crate::control::ChannelEvent;
 use crate::protocol::{Failure, MessageIds, Protocol, unexpected};
+use crate::verifier::Verifier;
 
 pub use crate::jobs::Outcome;
 pub use rejoin::{Place, Rejoin, RejoinAction, RejoinEvent, Returned};
@@ -101,6 +102,8 @@ pub struct Session<L> {
     has_asked_features: bool,
     /// Extensions announced by all.
     features: u32,
+    /// Verifiers of the targets, if they were asked for them.
+    verifiers: Vec<Option<Verifier>>,
     connections: Connections,
     /// The service's exports of the connections being created, by target; `None` for a missing one.
     exports: Vec<Option<Bytes>>,
@@ -110,6 +113,8 @@ pub struct Session<L> {
     transaction_count: u32,
     /// The initiator's consumers, in the order of their creation.
     consumers: Vec<u32>,
+    /// `true` if the service ends the session: the initiator is not waited for.
+    is_closing: bool,
     /// By target: `true` if the session continues without it.
     without: Vec<bool>,
     /// The init request sent to the targets.
@@ -146,12 +151,14 @@ impl<L: Layout> Session<L> {
             wanted_features: 0,
             has_asked_features: false,
             features: 0,
+            verifiers: Vec::new(),
             connections: Connections::default(),
             exports: Vec::new(),
             imports: VecDeque::new(),
             core_count: 0,
             transaction_count: 0,
             consumers: Vec::new(),
+            is_closing: false,
             without: vec![false; L::TARGETS.len()],
             init: None,
             actions: VecDeque::new(),
@@ -212,8 +219,38 @@ impl<L: Layout> Session<L> {
             Event::Lost { target } => self.lost(now, target),
             Event::Rejoined { target, identity } => self.rejoined(target, identity),
             Event::Timeout => self.timed_out(now),
+            Event::Shutdown => self.close(now),
             Event::Failed(failure) => self.fail(failure),
         }
+    }
+
+    /// Ends the session without the initiator: while I/Os are served, in the same order as at its request, so that all I/Os in flight
+    /// complete and the set is closed cleanly. It cannot be ended in order before that.
+    fn close(&mut self, now: Instant) {
+        match (self.phase, self.step) {
+            _ if self.is_closing => return,
+            (Phase::Stop, Step::Request) => self.begin(Doing::Quiesce, Job::Quiesce),
+            (Phase::Shutdown, Step::Request | Step::Expiry) => self.leave_targets(now),
+            _ => {
+                let waiting = self.waiting_for();
+                return self.fail(Failure::aborted(format_args!("waiting for {waiting}")));
+            }
+        }
+        self.is_closing = true;
+    }
+
+    /// Returns `true` once the service ends the session by itself.
+    #[must_use]
+    pub fn is_closing(&self) -> bool {
+        self.is_closing
+    }
+
+    /// Returns `true` while a stop or shutdown is carried out, at the request of the initiator or of the service: it completes in bounded
+    /// time, and a shutdown of the service has to wait for that.
+    #[must_use]
+    pub fn is_ending(&self) -> bool {
+        let is_at_work = matches!(self.step, Step::Job(_) | Step::Storage);
+        self.is_closing || matches!(self.phase, Phase::Stop | Phase::Shutdown) && is_at_work
     }
 
     /// Extensions of the data path announced by the targets, and by the initiator or used by the service on its own.
@@ -320,15 +357,24 @@ impl<L: Layout> Session<L> {
             }
             (Doing::CreateWorker, Ok(Outcome::Done)) => self.begin_connection(now),
             (Doing::Connect, Ok(Outcome::Done)) => self.connect(now),
+            (Doing::Verify, Ok(Outcome::Verified(verifier))) => {
+                let answer = match &verifier {
+                    Some(verifier) => Payload::VerifiedInitStorageResponse(verifier.into()),
+                    None => Payload::InitStorageResponse,
+                };
+                self.answer(answer, Phase::Start);
+            }
             (Doing::OpenSuperblocks, Ok(Outcome::Done)) => self.start_targets(now),
             (Doing::CloseSuperblocks, Ok(Outcome::Done)) => self.shut_targets_down(now),
             (Doing::StartWorkers, Ok(Outcome::Done)) => {
                 self.answer(Payload::StartStorageResponse, Phase::Stop)
             }
-            (Doing::Quiesce, Ok(Outcome::Done)) => {
-                let expected = MessageType::StopStorageResponse;
-                self.ask_all(now, &Payload::StopStorageRequest, expected);
+            // The initiator has completed its I/Os only if it has asked for the stop.
+            (Doing::Quiesce, Ok(Outcome::Done)) if self.is_closing => {
+                self.begin(Doing::StopWorkers, Job::StopWorkers);
             }
+            (Doing::Quiesce, Ok(Outcome::Done)) => self.stop_targets(now),
+            (Doing::StopWorkers, Ok(Outcome::Done)) if self.is_closing => self.stop_targets(now),
             (Doing::StopWorkers, Ok(Outcome::Done)) => {
                 self.answer(Payload::StopStorageResponse, Phase::Shutdown)
             }
@@ -376,6 +422,20 @@ impl<L: Layout> Session<L> {
     fn start_targets(&mut self, now: Instant) {
         let expected = MessageType::StartStorageResponse;
         self.ask_all(now, &Payload::StartStorageRequest, expected);
+    }
+
+    fn stop_targets(&mut self, now: Instant) {
+        let expected = MessageType::StopStorageResponse;
+        self.ask_all(now, &Payload::StopStorageRequest, expected);
+    }
+
+    /// Ends the use of the targets after the last I/O.
+    fn leave_targets(&mut self, now: Instant) {
+        if self.maintains {
+            self.begin(Doing::CloseSuperblocks, Job::CloseSuperblocks);
+        } else {
+            self.shut_targets_down(now);
+        }
     }
 
     fn shut_targets_down(&mut self, now: Instant) {
@@ -456,8 +516,10 @@ pub enum Event {
     },
     /// The time of [`poll_timeout`](Session::poll_timeout) may have passed.
     Timeout,
-    /// The session cannot continue: a worker or a channel failed, or shutdown was requested. The failure is sent to an
-    /// initiator that waits for a response.
+    /// Shutdown of the service was requested.
+    Shutdown,
+    /// The session cannot continue: a worker or a channel failed. The failure is sent to an initiator that waits for a
+    /// response.
     Failed(Failure),
 }
 
@@ -513,6 +575,8 @@ pub enum Job {
         /// Worker, role and export.
         details: RdmaConnectionDetails,
     },
+    /// Combine the verifiers of the targets, `None` for one without: [`Outcome::Verified`].
+    Verify(Vec<Option<Verifier>>),
     /// Wait until the targets' superblocks record that the set is in use.
     OpenSuperblocks,
     /// Wait for all contexts to be ready, and start the data paths; worker `n` sends results to the initiator's
@@ -595,6 +659,7 @@ enum Doing {
     CreateWorker,
     Export,
     Connect,
+    Verify,
     OpenSuperblocks,
     StartWorkers,
     Quiesce,
@@ -651,6 +716,16 @@ impl Connections {
 impl<L: Layout> Session<L> {
     fn client_event(&mut self, now: Instant, event: ChannelEvent) {
         match event {
+            ChannelEvent::Message(request) if self.is_closing => {
+                let failure = Failure::new(
+                    ErrorCode::CONNECTION_ABORTED,
+                    "the service is shutting down",
+                );
+                self.actions
+                    .push_back(Action::SendToClient(failure.response_to(&request)));
+            }
+            // Its I/Os complete nevertheless.
+            ChannelEvent::Closed if self.is_closing => {}
             ChannelEvent::Message(request) => self.client_request(now, request),
             ChannelEvent::ConsumerAdded(id) => {
                 self.consumers.push(id);
@@ -781,10 +856,7 @@ impl<L: Layout> Session<L> {
                 let consumers = self.consumers[..count].to_vec();
                 self.begin(Doing::StartWorkers, Job::StartWorkers { consumers });
             }
-            Step::Expiry if self.consumers.is_empty() && self.maintains => {
-                self.begin(Doing::CloseSuperblocks, Job::CloseSuperblocks);
-            }
-            Step::Expiry if self.consumers.is_empty() => self.shut_targets_down(now),
+            Step::Expiry if self.consumers.is_empty() => self.leave_targets(now),
             _ => {}
         }
     }
@@ -1163,6 +1235,101 @@ mod tests {
         world.client(ChannelEvent::Connected);
         world.request(Payload::QueryStorageRequest);
         assert!(!world.session.may_lose(1));
+    }
+
+    #[test]
+    fn shutdown_while_ios_are_served_ends_the_session_in_order() {
+        for missing in [None, Some(1)] {
+            let mut world = match missing {
+                Some(missing) => without(missing),
+                None => {
+                    let mut world = World::new(true);
+                    (0..3).for_each(|target| world.connect(target));
+                    world
+                }
+            };
+            world.begin();
+            let (asked, jobs) = (world.asked.len(), world.jobs.len());
+            world.handle(Event::Shutdown);
+            assert_eq!(world.end, Some(Ok(())));
+            assert!(world.session.is_closing() && world.answers.is_empty());
+            // The workers complete their I/Os while the targets still serve them.
+            let expected = [
+                Job::Quiesce,
+                Job::StopWorkers,
+                Job::CloseSuperblocks,
+                Job::DestroyWorkers,
+            ];
+            assert_eq!(world.jobs[jobs..], expected);
+            let targets = (0..3).filter(|&target| Some(target) != missing);
+            let expected: Vec<_> = [
+                MessageType::StopStorageRequest,
+                MessageType::ShutdownRequest,
+            ]
+            .into_iter()
+            .flat_map(|message| targets.clone().map(move |target| (target, message)))
+            .collect();
+            assert_eq!(world.asked[asked..], expected);
+        }
+    }
+
+    #[test]
+    fn initiator_is_not_waited_for_by_a_service_that_shuts_down() {
+        let mut world = World::new(true);
+        (0..3).for_each(|target| world.connect(target));
+        world.begin();
+        world.silent = vec![2];
+        world.handle(Event::Shutdown);
+        assert_eq!(world.end, None, "a target has not stopped yet");
+        let Some(Payload::ErrorResponse(error)) = world.request(Payload::StopStorageRequest) else {
+            panic!("it is too late");
+        };
+        assert_eq!(error.error_code, ErrorCode::CONNECTION_ABORTED.0);
+        world.client(ChannelEvent::ConsumerExpired(11));
+        world.client(ChannelEvent::Closed);
+        world.handle(Event::Shutdown);
+        assert_eq!(world.end, None);
+        world.handle(Event::Lost { target: 2 });
+        assert_eq!(world.end, Some(Ok(())));
+    }
+
+    #[test]
+    fn shutdown_waits_for_the_stop_that_the_initiator_has_requested() {
+        let mut world = World::new(true);
+        (0..3).for_each(|target| world.connect(target));
+        world.begin();
+        assert!(!world.session.is_ending());
+        world.silent = vec![2];
+        assert_eq!(world.request(Payload::StopStorageRequest), None);
+        assert!(world.session.is_ending());
+        world.handle(Event::Lost { target: 2 });
+        assert_eq!(world.answers.pop(), Some(Payload::StopStorageResponse));
+        assert!(!world.session.is_ending());
+        world.handle(Event::Shutdown);
+        assert_eq!(world.end, Some(Ok(())));
+    }
+
+    #[test]
+    fn shutdown_after_the_stop_closes_the_set_and_before_the_start_is_a_failure() {
+        let mut world = World::new(true);
+        (0..3).for_each(|target| world.connect(target));
+        world.begin();
+        world.request(Payload::StopStorageRequest);
+        world.handle(Event::Shutdown);
+        assert_eq!(world.end, Some(Ok(())));
+        assert_eq!(
+            world.jobs[world.jobs.len() - 2..],
+            [Job::CloseSuperblocks, Job::DestroyWorkers]
+        );
+
+        let mut world = World::new(true);
+        (0..3).for_each(|target| world.connect(target));
+        world.client(ChannelEvent::Connected);
+        world.request(Payload::QueryStorageRequest);
+        world.init();
+        world.handle(Event::Shutdown);
+        let failure = world.end.expect("the end").expect_err("not started");
+        assert_eq!(failure.code, ErrorCode::CONNECTION_ABORTED);
     }
 
     #[test]

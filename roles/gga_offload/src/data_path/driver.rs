@@ -800,13 +800,7 @@ impl<L: IoLayout> Driver<L> {
     fn encode(&mut self, slot: u32, stripe: u64) -> Result<(), Failure> {
         self.private.read(slot as usize, 0, &mut self.content)?;
         let offset = self.buffer(slot).stored();
-        let fits = match self.encoder.encode(
-            &self.content,
-            role_common::stored_block::Place {
-                set: self.setup.set_id,
-                stripe,
-            },
-        ) {
+        let fits = match self.encoder.encode(&self.content) {
             Ok(stored) => {
                 self.setup.memory.region.write(offset as usize, stored)?;
                 true
@@ -843,15 +837,7 @@ impl<L: IoLayout> Driver<L> {
                 self.private.read(slot as usize, 0, into)?;
             }
         }
-        let header = inspect(
-            &self.stored,
-            self.setup.volume.geometry,
-            role_common::stored_block::Place {
-                set: self.setup.set_id,
-                stripe: 0,
-            },
-        )
-        .map(|(header, _)| header);
+        let header = inspect(&self.stored, self.setup.volume.geometry);
         self.examined = header
             .ok()
             .map(|header| (slot, header.compressed_size as usize));

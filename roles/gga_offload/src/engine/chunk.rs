@@ -120,7 +120,6 @@ fn checksum(payload: &[u8], record: &[u8]) -> u32 {
 /// # Panics
 ///
 /// If the chunk is shorter than a record.
-#[must_use]
 pub fn judge(chunk: &[u8], place: Place) -> Judgement {
     let record = &chunk[record_range(place.member, chunk.len())];
     let Ok(parsed) = ChunkRecord::parse(record) else {

@@ -221,7 +221,7 @@ mod tests {
     fn volume() -> Volume {
         Volume {
             format: Format::StoredBlocks,
-        geometry: Geometry::compatible(4096),
+            geometry: Geometry::compatible(4096),
             block_count: 100,
             placement: Placement::HalfBlocks,
         }

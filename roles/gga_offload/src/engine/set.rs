@@ -16,8 +16,11 @@ use super::stripes::{Next, Pass, StripeBitmap};
 use super::versions::Versions;
 use crate::Target;
 
-/// Time before stripes that could not be rebuilt or verified are retried.
+/// Time before stripes that could not be rebuilt or scrubbed are retried.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
+
+/// Time before stripes that could not be settled are retried: writes wait for them.
+const SETTLE_PAUSE: Duration = Duration::from_millis(100);
 
 /// Number of passes of a rebuild in which stripes with two unreadable chunks are read again, before the rebuild is completed without them.
 const PATIENT_PASSES: u64 = 3;
@@ -788,7 +791,12 @@ impl Set {
         } else if !self.unsettled.is_empty() || inner.resync.is_some() {
             let stripe = self.next_of_pass(&mut inner, None, now);
             stripe.map(|stripe| work(Purpose::Resync, stripe))
-        } else if inner.is_quiesced {
+        } else if inner.is_quiesced
+            || self
+                .versions
+                .as_ref()
+                .is_some_and(Versions::has_many_repairs)
+        {
             None
         } else {
             match state {
@@ -842,13 +850,15 @@ impl Set {
             Next::EndOfPass { failed } => {
                 running.passes += 1;
                 if failed != 0 {
-                    let what = if stale.is_some() {
-                        "rebuilt"
+                    let (what, pause) = if stale.is_some() {
+                        ("rebuilt", RETRY_PAUSE)
                     } else {
-                        "settled"
+                        ("settled", SETTLE_PAUSE)
                     };
-                    tracing::warn!("{failed} stripes could not be {what}, trying again");
-                    running.pause = Some(now + RETRY_PAUSE);
+                    if running.passes.is_power_of_two() {
+                        tracing::warn!("{failed} stripes could not be {what}, trying again");
+                    }
+                    running.pause = Some(now + pause);
                 }
                 None
             }

@@ -180,6 +180,11 @@ impl StripeEngine {
     /// Makes the chunks again of those targets that do not have the last complete write.
     fn complete_chunks(&mut self, slot: u32, stamp: Stamp, holders: Targets) {
         self.slot(slot).settling.payloads = holders;
+        let it = &self.slots[slot as usize];
+        if it.settling.sources != Targets::ALL && self.is_unsettled(slot) {
+            // The others may have missed the write before they went offline.
+            self.setup.set.missed.insert(it.stripe());
+        }
         // A target that is being rebuilt is not among the sources of a stripe that it has missed.
         let is_missed = self.is_missed(slot);
         let others = if is_missed {
@@ -357,6 +362,9 @@ impl StripeEngine {
         let Some(target) = settling.stores.iter().next() else {
             return self.impossible("no chunk was made again");
         };
+        if let Some(versions) = self.setup.set.versions() {
+            versions.repaired();
+        }
         if failed.is_empty() {
             return self.settled(slot, Outcome::Rewritten(target));
         }

@@ -26,10 +26,23 @@ pub struct Versions {
     oldest: Box<[AtomicU64]>,
     /// Writes with lower numbers are retired, and so are all of earlier epochs; 0 for none yet.
     retired: AtomicU64,
+    /// Number of chunks that were made again.
+    repairs: AtomicU64,
+    /// Number of these that are retired.
+    retired_repairs: AtomicU64,
     /// Maximum number of writes that are not retired; settling may take twice as many in addition.
     limit: u64,
     /// `true` while a flush is in progress for the only purpose of retiring writes.
     is_retiring: AtomicBool,
+}
+
+/// What a flush retires.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Retirable {
+    /// Writes with lower numbers; 0 for none.
+    number: u64,
+    /// So many chunks that were made again.
+    repairs: u64,
 }
 
 /// A worker's writes in flight.
@@ -59,6 +72,8 @@ impl Versions {
             next: AtomicU64::new(REPAIR + 1),
             oldest: (0..workers).map(|_| AtomicU64::new(NONE)).collect(),
             retired: AtomicU64::new(0),
+            repairs: AtomicU64::new(0),
+            retired_repairs: AtomicU64::new(0),
             // The rest is for settling, and for versions of earlier epochs and of chunks that are made again.
             limit: u64::from(slots / 4).max(1),
             is_retiring: AtomicBool::new(false),
@@ -104,16 +119,43 @@ impl Versions {
         self.oldest[in_flight.worker].store(oldest, Ordering::SeqCst);
     }
 
-    /// Writes with lower numbers than this have completed. A flush that starts now and succeeds on all members makes them durable.
-    pub(super) fn retirable(&self) -> u64 {
+    /// Records that a chunk was made again.
+    #[cold]
+    pub(super) fn repaired(&self) {
+        self.repairs.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Returns `true` if no more chunks should be made again until some are retired.
+    pub(super) fn has_many_repairs(&self) -> bool {
+        self.unretired_repairs() >= self.limit
+    }
+
+    fn unretired_repairs(&self) -> u64 {
+        let repairs = self.repairs.load(Ordering::Relaxed);
+        repairs.saturating_sub(self.retired_repairs.load(Ordering::Relaxed))
+    }
+
+    /// What a flush that starts now, and succeeds on all members, makes durable.
+    pub(super) fn retirable(&self) -> Retirable {
+        let repairs = self.repairs.load(Ordering::Acquire);
+        Retirable {
+            number: self.retirable_number(),
+            repairs,
+        }
+    }
+
+    /// Writes with lower numbers than this have completed.
+    fn retirable_number(&self) -> u64 {
         let next = self.next.load(Ordering::SeqCst);
         let oldest = self.oldest.iter().map(|it| it.load(Ordering::SeqCst));
         oldest.fold(next, u64::min)
     }
 
-    /// Records that writes with lower numbers than `retirable` are durable on all members.
-    pub(super) fn retire(&self, retirable: u64) {
-        self.retired.fetch_max(retirable, Ordering::AcqRel);
+    /// Records that this is durable on all members.
+    pub(super) fn retire(&self, retirable: Retirable) {
+        self.retired.fetch_max(retirable.number, Ordering::AcqRel);
+        self.retired_repairs
+            .fetch_max(retirable.repairs, Ordering::AcqRel);
     }
 
     /// Number below which all writes are retired; 0 for none yet.
@@ -157,7 +199,8 @@ impl Versions {
     #[inline]
     pub(super) fn should_retire(&self) -> bool {
         // Versions of earlier epochs are retired at once.
-        let is_due = self.retired.load(Ordering::Relaxed) == 0 || self.unretired() > self.limit / 2;
+        let is_due = self.retired.load(Ordering::Relaxed) == 0
+            || self.unretired() + self.unretired_repairs() > self.limit / 2;
         is_due && !self.is_retiring.load(Ordering::Relaxed)
     }
 
@@ -185,20 +228,20 @@ mod tests {
     fn writes_in_flight_are_not_retirable() {
         let versions = Versions::new(7, 2, 100);
         let (mut a, mut b) = (InFlight::new(0, 8), InFlight::new(1, 8));
-        assert_eq!(versions.retirable(), 2);
+        assert_eq!(versions.retirable().number, 2);
         let first = versions.begin(&mut a, false);
         let second = versions.begin(&mut b, false);
         let third = versions.begin(&mut a, false);
         assert_eq!([first, second, third].map(number), [2, 3, 4]);
-        assert_eq!(versions.retirable(), 2);
+        assert_eq!(versions.retirable().number, 2);
         versions.end(&mut a, first.expect("a stamp"));
-        assert_eq!(versions.retirable(), 3);
+        assert_eq!(versions.retirable().number, 3);
         versions.end(&mut a, third.expect("a stamp"));
-        assert_eq!(versions.retirable(), 3, "the second is in flight");
+        assert_eq!(versions.retirable().number, 3, "the second is in flight");
         versions.end(&mut b, second.expect("a stamp"));
-        assert_eq!(versions.retirable(), 5);
-        versions.retire(5);
-        versions.retire(3);
+        assert_eq!(versions.retirable().number, 5);
+        versions.retire(versions.retirable());
+        versions.retire(Retirable::default());
         assert_eq!(versions.retired(), 5);
     }
 
@@ -237,12 +280,12 @@ mod tests {
                     let mut in_flight = InFlight::new(worker, 8);
                     for _ in 0..50_000 {
                         let stamp = versions.begin(&mut in_flight, false).expect("unlimited");
-                        assert!(versions.retirable() <= stamp.number);
+                        assert!(versions.retirable().number <= stamp.number);
                         versions.end(&mut in_flight, stamp);
                     }
                 });
             }
         });
-        assert_eq!(versions.retirable(), 100_002);
+        assert_eq!(versions.retirable().number, 100_002);
     }
 }

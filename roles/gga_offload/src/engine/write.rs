@@ -213,10 +213,10 @@ impl StripeEngine {
         };
         let set = &self.setup.set;
         // Determined before the unsettled stripes are examined: an interrupted write marks its stripe before it no longer counts as in flight.
-        let retirable = set.versions().map_or(0, Versions::retirable);
+        let retirable = set.versions().map(Versions::retirable);
         // Writes of earlier epochs are retired with the first ones of this epoch, so not before all of them are settled.
         let is_retiring = set.unsettled.is_empty();
-        self.slot(slot).retirable = if is_retiring { retirable } else { 0 };
+        self.slot(slot).retirable = retirable.filter(|_| is_retiring).unwrap_or_default();
         let (targets, _) = self.ask(slot, sinks, Stage::Flush);
         if targets.is_empty() {
             return self.chunks_done(slot);

@@ -296,6 +296,10 @@ impl<D: Disk, M: Medium> FileApplier<D, M> {
     }
 
     fn advance(&mut self, all: bool) -> io::Result<Progress> {
+        let is_idle = matches!(self.stage, Stage::Idle);
+        if is_idle && !self.versions.with(|log| log.is_applicable(all)) {
+            return Ok(Progress::Idle);
+        }
         if self.health.has_failed() {
             return Err(io::Error::other("the medium has failed"));
         }

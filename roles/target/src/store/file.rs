@@ -339,6 +339,9 @@ impl<D: Disk> FileStore<D> {
             return self.transfer(slot);
         }
         if !it.next_piece(self.layout, &self.written) {
+            if it.io.operation == (Operation::Write { durable: true }) {
+                return self.complete_durable(slot);
+            }
             return self.complete(slot, ErrorCode::SUCCESS);
         }
         if it.io.operation.is_read() {
@@ -558,6 +561,17 @@ impl<D: Disk> FileStore<D> {
         }
     }
 
+    /// Completes a flush or a durable write, if the next process will find the data: in the file that its path leads to.
+    fn complete_durable(&mut self, slot: usize) -> Step {
+        match self.disk.verify_path() {
+            Ok(()) => self.complete(slot, ErrorCode::SUCCESS),
+            Err(error) => {
+                self.health.fail(&error);
+                self.fail(slot, &error)
+            }
+        }
+    }
+
     /// Completes an I/O that failed because of the medium.
     #[cold]
     fn fail(&mut self, slot: usize, error: &io::Error) -> Step {
@@ -604,7 +618,7 @@ impl<D: Disk> FileStore<D> {
         };
         let stage = it.stage;
         if stage == Stage::Syncing {
-            return self.complete(slot, ErrorCode::SUCCESS);
+            return self.complete_durable(slot);
         }
         it.moved += count;
         if it.moved < it.span.len {

@@ -31,7 +31,8 @@ use crate::{
 /// Size of a backing file before the first block.
 const CONTENT: u64 = 65536;
 const BLOCKS: usize = 512;
-const LENGTH: u64 = CONTENT + (BLOCKS * BLOCK) as u64;
+/// Each block, and twice as many slots for versions, in which a page holds the record.
+const LENGTH: u64 = CONTENT + (BLOCKS * BLOCK + 2 * BLOCKS * (BLOCK + 4096)) as u64;
 
 /// Key of the statistics.
 const MEDIA_ERRORS: &str = "Media errors";
@@ -332,7 +333,7 @@ fn is_unclean(path: &Path) -> bool {
 }
 
 #[test]
-fn file_of_a_set_is_served_only_to_services_that_send_its_superblock() {
+fn file_of_a_set_is_not_served_to_a_service_that_does_not_know_superblocks() {
     let directory = directory();
     let path = made(&directory);
     let target = start(&flags(&path));

@@ -2,6 +2,7 @@
 
 mod backing;
 mod io;
+mod versions;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;

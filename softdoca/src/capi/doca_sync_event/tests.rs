@@ -217,7 +217,8 @@ fn an_event_that_is_not_started_has_no_value() {
     // SAFETY: a live handle.
     unsafe {
         assert_eq!(doca_sync_event_start(event.0), state, "a second time");
-        assert_eq!(doca_sync_event_destroy(event.0), state, "it is started");
+        let in_use = Error::InUse.code();
+        assert_eq!(doca_sync_event_destroy(event.0), in_use, "it is started");
         ok(doca_sync_event_stop(event.0));
         assert_eq!(doca_sync_event_stop(event.0), state, "a second time");
     }
@@ -926,7 +927,7 @@ fn an_event_is_used_with_or_without_its_context() {
         let event: *mut doca_sync_event = context.event.0;
         assert_eq!(doca_sync_event_start(event), state);
         assert_eq!(doca_sync_event_stop(event), state);
-        assert_eq!(doca_sync_event_destroy(event), state);
+        assert_eq!(doca_sync_event_destroy(event), Error::InUse.code());
         let mut task = null_mut();
         let mut value = 0;
         let alloc = doca_sync_event_task_get_alloc_init;
@@ -934,7 +935,10 @@ fn an_event_is_used_with_or_without_its_context() {
         assert_eq!(alloc(null_mut(), &mut value, none, &mut task), invalid);
         assert_eq!(alloc(event, &mut value, none, null_mut()), invalid);
         let set_conf = doca_sync_event_task_get_set_conf;
-        assert_eq!(set_conf(event, Some(done), Some(done), 1), state);
+        assert_eq!(
+            set_conf(event, Some(done), Some(done), 1),
+            Error::NotPermitted.code()
+        );
         assert_eq!(set_conf(null_mut(), Some(done), Some(done), 1), invalid);
         for _ in 0..2 {
             context.wait_eq(1, 1, 1);

@@ -248,7 +248,9 @@ impl Rejoin {
                     self.await_admission();
                 }
             }
-            Payload::InitStorageResponse => self.export(now),
+            Payload::InitStorageResponse | Payload::VerifiedInitStorageResponse(_) => {
+                self.export(now);
+            }
             Payload::CreateRdmaConnectionResponse(details) => {
                 let expected = self.connections.current();
                 if (details.context_index, details.role) != expected {

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use doca::ErrorCode;
 use wire::control::{
-    AnnouncedStorage, FeatureQuery, Message, MessageType, Payload, RdmaConnectionDetails,
-    StorageDetails,
+    AnnouncedStorage, FEATURE_VERIFIER, FeatureQuery, Message, MessageType, Payload,
+    RdmaConnectionDetails, StorageDetails,
 };
 
 use super::{Action, Connections, Doing, Job, Layout, Phase, Place, Session, Step};
@@ -158,6 +158,11 @@ impl<L: Layout> Session<L> {
         match answered {
             MessageType::QueryStorageResponse => self.described(now, answers),
             MessageType::InitStorageResponse => {
+                let verifiers = answers.iter().map(|answer| match answer {
+                    Some(Payload::VerifiedInitStorageResponse(verifier)) => Some(verifier.into()),
+                    _ => None,
+                });
+                self.verifiers = verifiers.collect();
                 self.connections = Connections::of_workers(self.core_count);
                 self.create_worker();
             }
@@ -165,6 +170,10 @@ impl<L: Layout> Session<L> {
             MessageType::StartStorageResponse => {
                 self.wait(now, Step::Consumers);
                 self.check_consumers(now);
+            }
+            MessageType::StopStorageResponse if self.is_closing => {
+                self.phase = Phase::Shutdown;
+                self.leave_targets(now);
             }
             MessageType::StopStorageResponse => {
                 self.begin(Doing::StopWorkers, Job::StopWorkers);
@@ -350,6 +359,10 @@ impl<L: Layout> Session<L> {
         }
         let (last_index, _) = self.connections.current();
         match self.connections.advance() {
+            None if self.features & FEATURE_VERIFIER != 0 => {
+                let job = Job::Verify(std::mem::take(&mut self.verifiers));
+                self.begin(Doing::Verify, job);
+            }
             None => self.answer(Payload::InitStorageResponse, Phase::Start),
             Some((index, _)) if index == last_index => self.begin_connection(now),
             Some(_) => self.create_worker(),
@@ -520,7 +533,8 @@ impl<L: Layout> Session<L> {
             name: L::TARGETS[target],
             storage: self.storage_of(target)?.clone(),
             query: self.query(),
-            features: self.features,
+            // A target without a verifier is rebuilt, as one that has lost its writes.
+            features: self.features & !FEATURE_VERIFIER,
             init: self.init.clone()?,
             core_count: self.core_count,
         })

@@ -361,7 +361,7 @@ fn refusals_contain_the_reason() {
 #[test]
 fn silent_connections_do_not_block_clients() {
     let pair = Pair::connect();
-    let silent: Vec<Socket> = (0..100)
+    let silent: Vec<Socket> = (0..max_clients() + 36)
         .map(|_| {
             let socket = raw_socket(&pair.name);
             pair.server_engine.progress();
@@ -372,6 +372,35 @@ fn silent_connections_do_not_block_clients() {
     assert_served(&pair);
     drop((silent, socket, lifeline));
     pair.finish();
+}
+
+/// A server that is not scheduled for a while accepts all clients that have connected meanwhile.
+#[test]
+fn clients_wait_for_a_server_that_makes_no_progress() {
+    const CLIENTS: usize = 100;
+    let (server_engine, engine) = (Engine::new(), Engine::new());
+    let server = TestServer::create("busy", &server_engine);
+    assert_ok(server.context.start());
+    let clients: Vec<TestClient> = (0..CLIENTS.min(max_clients()))
+        .map(|_| {
+            let client = TestClient::create("busy", &engine);
+            assert_eq!(client.context.start(), IN_PROGRESS);
+            client
+        })
+        .collect();
+    for _ in 0..100 {
+        engine.progress();
+    }
+    let states = || clients.iter().map(|client| client.context.state());
+    assert!(states().all(|state| state == DOCA_CTX_STATE_STARTING));
+    progress_until(&[&server_engine, &engine], || {
+        states().all(|state| state != DOCA_CTX_STATE_STARTING)
+    });
+    assert!(states().all(|state| state == RUNNING));
+    for client in &clients {
+        client.context.stop_fully(&[&server_engine, &engine]);
+    }
+    server.context.stop_fully(&[&server_engine]);
 }
 
 fn ring() -> (OwnedFd, OwnedFd) {

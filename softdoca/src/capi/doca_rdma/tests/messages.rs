@@ -626,6 +626,7 @@ fn data_longer_than_a_message_is_refused() {
     let mmap = Mmap::new();
     mmap.set_memrange(base.expose_provenance() as u64, LIMIT as u64 + 4096)
         .expect("a range");
+    mmap.add_device(&device()).expect("a first device");
     mmap.start().expect("the range is mapped");
     let (mmap, bufs) = (Arc::new(mmap), Bufs::new());
     let receive = b.receive(null_mut(), 1);

@@ -1,0 +1,295 @@
+//! The errors that DOCA's API pages name: each that can be provoked is, and is compared.
+//!
+//! The table is in `doca_abi`. Errors for NULL arguments, for started objects and for full pools are provoked by a program
+//! that is generated from the declarations of the functions, with objects of `softdoca/tests/c/objects.h` as arguments;
+//! the others by lines `DOCUMENTED(error, call)` of the tests in C.
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use doca_abi::{
+    CALLBACKS, DOCUMENTED_ERRORS, DocumentedError, FUNCTION_TYPEDEFS, FunctionDecl, Parameter,
+    Provocation,
+};
+use softdoca_sdk::State;
+
+use support::{Language, PROGRAMS, Sdk, compile, repository_source, succeed};
+
+/// Parameters for which NULL is valid: bufs that are set later or not needed, callbacks without which a program can do,
+/// data of the program, and callbacks that end with an error of their own.
+const NULLABLE: &[(&str, &[&str])] = &[
+    ("doca_ctx_set_state_changed_cb", &["cb"]),
+    ("doca_mmap_set_free_cb", &["free_cb", "opaque"]),
+    (
+        "doca_rdma_set_connection_state_callbacks",
+        &[
+            "request_cb",
+            "established_cb",
+            "failure_cb",
+            "disconnect_cb",
+        ],
+    ),
+    (
+        "doca_rdma_task_remote_net_sync_event_get_allocate_init",
+        &["event"],
+    ),
+    // `NOT_PERMITTED`: the node has a context.
+    ("doca_graph_instance_set_user_node_data", &["cookie"]),
+];
+
+/// The object that is passed for a type of handle; `[]` stands for the state of those that exist idle and started.
+const OBJECTS: &[(&str, &str)] = &[
+    ("doca_devinfo", "devinfo"),
+    ("doca_dev", "dev"),
+    ("doca_devinfo_rep", "devinfo_rep"),
+    ("doca_dev_rep", "rep"),
+    ("doca_pe", "pe"),
+    ("doca_buf", "buf"),
+    ("doca_task", "task"),
+    ("doca_mmap", "mmap[]"),
+    ("doca_buf_inventory", "inventory[]"),
+    ("doca_buf_pool", "pool[]"),
+    ("doca_buf_arr", "array[]"),
+    ("doca_dma", "dma[]"),
+    ("doca_compress", "compress[]"),
+    ("doca_ec", "ec[]"),
+    ("doca_ec_matrix", "matrix"),
+    ("doca_sha", "sha[]"),
+    ("doca_sha_task_hash", "hash"),
+    ("doca_sha_task_partial_hash", "partial_hash"),
+    ("doca_aes_gcm", "gcm[]"),
+    ("doca_aes_gcm_key", "key"),
+    ("doca_mmap_advise", "advise[]"),
+    ("doca_rdma", "rdma[]"),
+    ("doca_rdma_connection", "rdma_connection"),
+    ("doca_rdma_addr", "address"),
+    ("doca_sync_event", "event[]"),
+    ("doca_sync_event_remote_net", "remote_event"),
+    ("doca_graph", "graph[]"),
+    ("doca_graph_node", "node"),
+    ("doca_graph_instance", "graph_instance"),
+    ("doca_comch_server", "server[]"),
+    ("doca_comch_client", "client[]"),
+    ("doca_comch_connection", "connection"),
+    ("doca_comch_consumer", "consumer[]"),
+    ("doca_comch_producer", "producer[]"),
+    ("doca_argp_param", "param"),
+    ("doca_argp_cmd", "cmd"),
+];
+
+fn functions() -> BTreeMap<&'static str, &'static FunctionDecl> {
+    doca_abi::headers()
+        .iter()
+        .flat_map(|header| header.functions)
+        .map(|function| (function.name, function))
+        .collect()
+}
+
+fn is_callback(parameter: &Parameter) -> bool {
+    CALLBACKS
+        .iter()
+        .any(|callback| callback.name == parameter.ty.base())
+}
+
+fn is_pointer(parameter: &Parameter) -> bool {
+    parameter.ty.pointers().next().is_some() || is_callback(parameter)
+}
+
+/// A valid argument, in C. Numbers are 1, and pointers to plain values, or to pointers, point to scratch memory.
+fn argument(parameter: &Parameter, state: &str) -> String {
+    let (base, pointers) = (parameter.ty.base(), parameter.ty.pointers().count());
+    if is_callback(parameter) {
+        let star = match FUNCTION_TYPEDEFS.contains(&base) {
+            true => " *",
+            false => "",
+        };
+        return format!("({base}{star})nothing");
+    }
+    match pointers {
+        0 if base == "doca_data" => "NO_DATA".to_owned(),
+        0 => "1".to_owned(),
+        1 if base == "doca_ctx" => format!("doca_dma_as_ctx(object.dma[{state}])"),
+        1 => match OBJECTS.iter().find(|(handle, _)| *handle == base) {
+            Some((_, object)) => {
+                format!("object.{}", object.replace("[]", &format!("[{state}]")))
+            }
+            None => "(void *)object.scratch".to_owned(),
+        },
+        _ => "(void *)object.scratch".to_owned(),
+    }
+}
+
+/// `true` if the function is called before an object is started.
+fn configures(function: &str) -> bool {
+    [
+        "_set_",
+        "_register",
+        "_add_",
+        "_destroy",
+        "_rm_dev",
+        "_start",
+        "enable_",
+        "_connect_ctx",
+        "doca_graph_",
+    ]
+    .iter()
+    .any(|part| function.contains(part))
+}
+
+/// A generated call and the error that it must return.
+struct Call {
+    function: &'static str,
+    what: String,
+    /// Expressions in C that are evaluated in order; the last one is compared.
+    calls: Vec<String>,
+    error: &'static str,
+}
+
+fn call(function: &FunctionDecl, state: &str, null: Option<usize>) -> String {
+    let arguments: Vec<String> = function
+        .params
+        .iter()
+        .enumerate()
+        .map(|(index, parameter)| match null == Some(index) {
+            true => "NULL".to_owned(),
+            false => argument(parameter, state),
+        })
+        .collect();
+    format!("{}({})", function.name, arguments.join(", "))
+}
+
+/// May be NULL in a valid call.
+fn is_nullable(function: &FunctionDecl, parameter: &Parameter) -> bool {
+    // Tasks are allocated without bufs, which are set later.
+    let of_task = function.name.contains("alloc") && parameter.ty.base() == "doca_buf";
+    let single = parameter.ty.pointers().count() == 1;
+    let listed = NULLABLE
+        .iter()
+        .any(|(name, parameters)| *name == function.name && parameters.contains(&parameter.name));
+    (of_task && single) || listed
+}
+
+fn calls(documented: &DocumentedError, function: &'static FunctionDecl) -> Vec<Call> {
+    let DocumentedError {
+        error, provocation, ..
+    } = *documented;
+    let state = match provocation {
+        Provocation::Null | Provocation::Valid if configures(function.name) => "IDLE",
+        _ => "STARTED",
+    };
+    let (name, one) = (function.name, |what: String, calls: Vec<String>| Call {
+        function: function.name,
+        what,
+        calls,
+        error,
+    });
+    match provocation {
+        Provocation::Null => {
+            let is_emulated = softdoca_sdk::state(name) != State::NotSupported;
+            let pointers = function
+                .params
+                .iter()
+                .enumerate()
+                .filter(|(_, parameter)| is_pointer(parameter))
+                // A function that is not supported checks the object that it is called for.
+                .take(if is_emulated { usize::MAX } else { 1 });
+            let refused = pointers.filter(|(_, parameter)| !is_nullable(function, parameter));
+            refused
+                .map(|(index, parameter)| {
+                    let what = format!("{name} without {}", parameter.name);
+                    one(what, vec![call(function, state, Some(index))])
+                })
+                .collect()
+        }
+        Provocation::Started => vec![one(
+            format!("{name} of a started object"),
+            vec![call(function, state, None)],
+        )],
+        Provocation::Exhausted => vec![one(
+            format!("{name} of a full pool"),
+            vec![call(function, state, None); 2],
+        )],
+        Provocation::Valid => vec![one(name.to_owned(), vec![call(function, state, None)])],
+        Provocation::Written | Provocation::Never(_) => Vec::new(),
+    }
+}
+
+/// The program, which compares all calls and fails if one differs.
+fn program(calls: &[Call]) -> String {
+    let mut text = String::from("#include \"objects.h\"\n\n");
+    for (index, call) in calls.iter().enumerate() {
+        let (last, first) = call.calls.split_last().expect("at least one");
+        let _ = writeln!(text, "static doca_error_t call_{index}(void)\n{{");
+        for call in first {
+            let _ = writeln!(text, "\tOK({call});");
+        }
+        let _ = writeln!(text, "\treturn {last};\n}}\n");
+    }
+    text.push_str("int main(void)\n{\n\tint different = 0;\n\n\tcreate_objects();\n");
+    for (index, call) in calls.iter().enumerate() {
+        let _ = writeln!(
+            text,
+            "\tdifferent += compare(\"{}\", call_{index}, DOCA_ERROR_{});",
+            call.what, call.error
+        );
+    }
+    text.push_str("\treturn different != 0;\n}\n");
+    text
+}
+
+#[test]
+fn generated_calls_return_the_documented_errors() {
+    let functions = functions();
+    let calls: Vec<Call> = DOCUMENTED_ERRORS
+        .iter()
+        .flat_map(|documented| calls(documented, functions[documented.function]))
+        .collect();
+    let generated = DOCUMENTED_ERRORS.iter().filter(|documented| {
+        !matches!(
+            documented.provocation,
+            Provocation::Written | Provocation::Never(_)
+        )
+    });
+    let called: BTreeSet<_> = calls
+        .iter()
+        .map(|call| (call.function, call.error))
+        .collect();
+    assert_eq!(called.len(), generated.count());
+    let sdk = Sdk::install();
+    // The source includes a header of the tests, by a path of its own.
+    let header = repository_source("tests/c/objects.h");
+    let text = program(&calls).replace("objects.h", &header.to_string_lossy());
+    let source = sdk.source("documented.c", &text);
+    let program = sdk.program(Language::C, &source, &["softdoca"]);
+    succeed(&mut sdk.command(&program, "run"));
+}
+
+#[test]
+fn written_tests_provoke_the_other_documented_errors() {
+    let sdk = Sdk::install();
+    let mut provoked = BTreeSet::new();
+    for name in PROGRAMS {
+        let program = compile(&sdk, name);
+        for line in succeed(sdk.command(&program, "run").arg("--documented")).lines() {
+            let (error, call) = line.split_once(' ').expect("an error and a call");
+            let function = call.split('(').next().expect("a function").to_owned();
+            provoked.insert((function, error.to_owned()));
+        }
+    }
+    let rows = |written: bool| -> BTreeSet<(String, String)> {
+        DOCUMENTED_ERRORS
+            .iter()
+            .filter(|row| !written || row.provocation == Provocation::Written)
+            .map(|row| (row.function.to_owned(), row.error.to_owned()))
+            .collect()
+    };
+    let missing: Vec<_> = rows(true).difference(&provoked).cloned().collect();
+    assert!(missing.is_empty(), "no test in C provokes {missing:?}");
+    let unknown: Vec<_> = provoked.difference(&rows(false)).cloned().collect();
+    assert!(
+        unknown.is_empty(),
+        "tests in C provoke errors that are not documented: {unknown:?}"
+    );
+}
