@@ -22,6 +22,8 @@ const SECTOR: usize = 512;
 pub(super) struct Storage {
     pub(super) socket: PathBuf,
     oracle: Arc<Mutex<Oracle>>,
+    /// The first wrong content.
+    wrong: Arc<Mutex<Option<Violation>>>,
     /// Time for an answer.
     limit: Duration,
 }
@@ -42,8 +44,23 @@ impl Storage {
         Self {
             socket,
             oracle,
+            wrong: Arc::default(),
             limit,
         }
+    }
+
+    /// The first wrong content that a client has read.
+    pub(super) fn wrong(&self) -> Option<Violation> {
+        let wrong = self.wrong.lock();
+        wrong.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn check(&self, result: Result<(), Violation>) -> Result<(), Violation> {
+        if let Err(violation) = &result {
+            let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
+            wrong.get_or_insert_with(|| violation.clone());
+        }
+        result
     }
 
     pub(super) fn oracle(&self) -> MutexGuard<'_, Oracle> {
@@ -177,10 +194,12 @@ impl Client {
         let id = self.storage.oracle().begin_read(offset, length);
         let mut data = vec![0; length];
         let reply = self.exchange(Command::Read, (offset, length), false, &[], &mut data);
-        let mut oracle = self.storage.oracle();
         match reply {
-            Ok(Reply::Done) => oracle.read(id, offset, &data)?,
-            _ => oracle.read_failed(id),
+            Ok(Reply::Done) => {
+                let result = self.storage.oracle().read(id, offset, &data);
+                self.storage.check(result)?;
+            }
+            _ => self.storage.oracle().read_failed(id),
         }
         reply
     }

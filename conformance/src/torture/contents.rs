@@ -59,6 +59,12 @@ pub(super) const ATTACKS: &[Attack] = &[
     ),
     Attack::new(
         "R5",
+        "garbled-disk",
+        "Overwrites one target's file with random bytes behind its superblocks, in part or as a whole, after a clean stop or kill -9 of an idle set.",
+        garbled_disk,
+    ),
+    Attack::new(
+        "R5",
         "damage-with-target-offline",
         "Damages chunks of one target while another one is offline: these blocks are errors, never data.",
         damage_with_target_offline,
@@ -120,14 +126,14 @@ fn missed_writes(run: &mut Run<'_>) -> Result<(), Violation> {
 fn copy_of_earlier_session(run: &mut Run<'_>) -> Result<(), Violation> {
     run.start()?;
     run.fill()?;
-    run.deployment.stop()?;
+    run.stop()?;
     let copies = run.copies()?;
     run.start()?;
     let mut client = run.storage.connect()?;
     run.write_some(&mut client, 16)?;
     drop(client);
     if run.rng.bool() {
-        run.deployment.stop()?;
+        run.stop()?;
     } else {
         run.kill_all()?;
     }
@@ -166,7 +172,7 @@ fn copy_of_same_session(run: &mut Run<'_>) -> Result<(), Violation> {
         }
         1 => {
             load.stop()?;
-            run.deployment.stop()?;
+            run.stop()?;
             disks::put(&run.deployment.disk(target), &copy)?;
             when += ", after a clean stop";
         }
@@ -195,13 +201,13 @@ fn copy_of_same_session(run: &mut Run<'_>) -> Result<(), Violation> {
 fn rebuild_flag(run: &mut Run<'_>) -> Result<(), Violation> {
     run.start()?;
     run.fill()?;
-    run.deployment.stop()?;
+    run.stop()?;
     let copies = run.copies()?;
     run.start()?;
     let mut client = run.storage.connect()?;
     run.write_some(&mut client, 24)?;
     drop(client);
-    run.deployment.stop()?;
+    run.stop()?;
     let target = run.any_target();
     let name = run.form().layout.targets()[target];
     // Its superblock is current, and its chunks are valid, but old.
@@ -232,7 +238,7 @@ fn rebuild_flag(run: &mut Run<'_>) -> Result<(), Violation> {
 fn two_old_copies(run: &mut Run<'_>) -> Result<(), Violation> {
     run.start()?;
     run.fill()?;
-    run.deployment.stop()?;
+    run.stop()?;
     let copies = run.copies()?;
     run.start()?;
     let mut client = run.storage.connect()?;
@@ -241,7 +247,7 @@ fn two_old_copies(run: &mut Run<'_>) -> Result<(), Violation> {
     }
     expect_done(&client.flush()?, "flush")?;
     drop(client);
-    run.deployment.stop()?;
+    run.stop()?;
     let current = run.copies()?;
     let spared = run.any_target();
     let mut replaced: Vec<usize> = (0..run.form().targets()).collect();
@@ -326,7 +332,7 @@ fn scrub(run: &mut Run<'_>) -> Result<(), Violation> {
 fn damage_of_one_member(run: &mut Run<'_>) -> Result<(), Violation> {
     run.start()?;
     run.fill()?;
-    run.deployment.stop()?;
+    run.stop()?;
     let old = run.copies()?;
     run.start()?;
     let mut client = run.storage.connect()?;
@@ -334,7 +340,7 @@ fn damage_of_one_member(run: &mut Run<'_>) -> Result<(), Violation> {
         run.write_block(&mut client, block)?;
     }
     drop(client);
-    run.deployment.stop()?;
+    run.stop()?;
     let blocks = some_blocks(run);
     let done = damage(run, &old, &blocks, None)?;
     damaged_is_repaired(run).during(done.join(", "))
@@ -362,13 +368,13 @@ fn damaged_is_repaired(run: &mut Run<'_>) -> Result<(), Violation> {
 fn lost_writes(run: &mut Run<'_>) -> Result<(), Violation> {
     run.start()?;
     run.fill()?;
-    run.deployment.stop()?;
+    run.stop()?;
     let old = run.copies()?;
     run.start()?;
     let mut client = run.storage.connect()?;
     run.write_some(&mut client, 24)?;
     drop(client);
-    run.deployment.stop()?;
+    run.stop()?;
     let target = run.any_target();
     for block in 0..run.form().blocks {
         let chunk = run.chunk(block);
@@ -378,10 +384,37 @@ fn lost_writes(run: &mut Run<'_>) -> Result<(), Violation> {
     damaged_is_repaired(run).during(format!("all writes of a session lost on target {target}"))
 }
 
+fn garbled_disk(run: &mut Run<'_>) -> Result<(), Violation> {
+    run.start()?;
+    run.fill()?;
+    let mut client = run.storage.connect()?;
+    run.write_some(&mut client, 16)?;
+    drop(client);
+    let is_killed = run.rng.bool();
+    if is_killed {
+        run.kill_all()?;
+    } else {
+        run.stop()?;
+    }
+    let target = run.any_target();
+    let disk = run.deployment.disk(target);
+    let mut file = disks::copy_of(&disk)?;
+    let share = [0.02, 0.3, 1.0][run.rng.usize(..3)];
+    for sector in file[disks::CONTENT..].chunks_mut(512) {
+        if run.rng.f64() < share {
+            run.rng.fill(sector);
+        }
+    }
+    disks::put(&disk, &file)?;
+    let when =
+        format!("{share} of the sectors of target {target} random, killed before: {is_killed}");
+    damaged_is_repaired(run).during(when)
+}
+
 fn damage_with_target_offline(run: &mut Run<'_>) -> Result<(), Violation> {
     run.start()?;
     run.fill()?;
-    run.deployment.stop()?;
+    run.stop()?;
     let old = run.copies()?;
     run.start()?;
     let mut client = run.storage.connect()?;
@@ -389,7 +422,7 @@ fn damage_with_target_offline(run: &mut Run<'_>) -> Result<(), Violation> {
         run.write_block(&mut client, block)?;
     }
     drop(client);
-    run.deployment.stop()?;
+    run.stop()?;
     let offline = run.any_target();
     let damaged = (offline + run.rng.usize(1..3)) % 3;
     let mut blocks = some_blocks(run);
@@ -473,7 +506,7 @@ fn damage_of_new_set(run: &mut Run<'_>) -> Result<(), Violation> {
     let mut client = run.storage.connect()?;
     run.write_some(&mut client, 8)?;
     drop(client);
-    run.deployment.stop()?;
+    run.stop()?;
     let blocks = some_blocks(run);
     let done = damage(run, &old, &blocks, None)?;
     run.deployment.start()?;

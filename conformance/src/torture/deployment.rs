@@ -20,7 +20,7 @@ use crate::role::Violation;
 /// Polling interval of all waits.
 pub(super) const TICK: Duration = Duration::from_millis(5);
 /// Seconds without a response after which a service gives a peer up.
-const CONTROL_TIMEOUT: &str = "4";
+const CONTROL_TIMEOUT: &str = "8";
 /// Seconds after which a service gives up I/Os.
 pub(super) const IO_TIMEOUT: u64 = 20;
 /// Seconds for which the front end waits for a service.
@@ -390,12 +390,12 @@ impl<'a> Deployment<'a> {
         Ok(status)
     }
 
-    /// Stops all processes in order, and fails unless each exits with success.
+    /// Stops all processes in order; a target's exit status tells about its earlier sessions, too.
     pub(super) fn stop(&mut self) -> Result<(), Violation> {
         for part in self.running() {
             let status = self.terminate(part)?;
             Violation::unless(
-                status.success(),
+                status.success() || matches!(part, Part::Target(_)),
                 format!("{part:?} to exit with status 0 after SIGTERM"),
                 status,
             )?;
@@ -529,7 +529,9 @@ impl SetState {
                 | LogEvent::SetFailed(name)
                 | LogEvent::TargetMissing(name)
                 | LogEvent::RebuildStarted { target: name, .. } => report(name, true),
-                LogEvent::TargetUpToDate(name) => report(name, false),
+                LogEvent::TargetUpToDate(name) | LogEvent::TargetRejoined(name) => {
+                    report(name, false);
+                }
                 LogEvent::AllUpToDate => {
                     state.missing.clear();
                     state.is_known = true;

@@ -202,7 +202,7 @@ fn start_without_target(run: &mut Run<'_>) -> Result<(), Violation> {
     run.start()?;
     run.fill()?;
     if run.rng.bool() {
-        run.deployment.stop()?;
+        run.stop()?;
     } else {
         run.kill_all()?;
     }
@@ -443,7 +443,7 @@ fn random_failure(run: &mut Run<'_>, failure: Failure) -> Result<(), Violation> 
         }
         Failure::CleanStop => {
             load.stop()?;
-            run.deployment.stop()?;
+            run.stop()?;
             run.start()?;
             return run.read_all("after a clean stop");
         }
@@ -529,7 +529,7 @@ fn one_after_the_other(run: &mut Run<'_>) -> Result<(), Violation> {
 fn rebuild_over_unreadable_chunks(run: &mut Run<'_>) -> Result<(), Violation> {
     run.start()?;
     run.fill()?;
-    run.deployment.stop()?;
+    run.stop()?;
     let (rebuilt, damaged) = two_targets(run);
     let mut bad = Vec::new();
     for _ in 0..run.rng.usize(1..4) {

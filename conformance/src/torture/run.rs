@@ -69,12 +69,20 @@ impl<'a> Run<'a> {
         };
         let result = (attack.run)(&mut run);
         let verified = run.storage.oracle().verified();
+        let wrong = run.storage.wrong();
         let Run {
             deployment,
             excuses,
             ..
         } = run;
         let broken = result.err().map(|violation| {
+            // What an attack waited for in vain may be a consequence.
+            let violation = match wrong {
+                Some(wrong) if wrong != violation => {
+                    Violation::new(format!("{wrong}; then: {violation}"))
+                }
+                _ => violation,
+            };
             // Ends the processes before their files are looked at.
             let Deployment { sandbox, .. } = deployment;
             (violation, sandbox.keep())
@@ -238,6 +246,12 @@ impl<'a> Run<'a> {
             }
         }
         self.deployment.kill(&parts)
+    }
+
+    /// Stops all processes in order, of a set when it is whole.
+    pub(super) fn stop(&mut self) -> Result<(), Violation> {
+        self.wait_until_whole()?;
+        self.deployment.stop()
     }
 
     /// Kills all processes that are running, if some are.

@@ -108,7 +108,7 @@ fn other_use(run: &mut Run<'_>) -> Result<(), Violation> {
     run.start()?;
     // The disks of a first set, with the same geometry.
     run.write_some_new()?;
-    run.deployment.stop()?;
+    run.stop()?;
     let foreign = run.copies()?;
     for target in 0..run.form().targets() {
         std::fs::remove_file(run.deployment.disk(target))?;
@@ -116,7 +116,7 @@ fn other_use(run: &mut Run<'_>) -> Result<(), Violation> {
     run.renew();
     run.start()?;
     run.fill()?;
-    run.deployment.stop()?;
+    run.stop()?;
     let mut uses = USES.to_vec();
     run.rng.shuffle(&mut uses);
     uses.truncate(3);
@@ -291,7 +291,7 @@ fn stop_with_client(run: &mut Run<'_>) -> Result<(), Violation> {
         }
         if run.rng.bool() {
             for target in 0..run.form().targets() {
-                expect_success(run, Part::Target(target), "without a service")?;
+                run.deployment.terminate(Part::Target(target))?;
             }
         }
         run.deployment.start()?;
