@@ -26,6 +26,7 @@ mod sdk;
 mod sessions;
 mod terminal;
 mod tls;
+mod torture;
 mod verifiers;
 mod vhost_user_blk;
 
