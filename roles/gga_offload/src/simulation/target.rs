@@ -211,6 +211,8 @@ pub(super) struct SimulatedTarget {
     applying: Option<Applying>,
     /// `false` from any event that may have made it unreachable or stale, until the set is shown as healthy again.
     pub(super) is_well: bool,
+    /// `true` if its machine has lost power since it was well.
+    pub(super) has_lost_power: bool,
     /// Time at which it is reachable again.
     pub(super) trouble_until: Duration,
 }
@@ -237,6 +239,7 @@ impl SimulatedTarget {
             retired: None,
             applying: None,
             is_well: true,
+            has_lost_power: false,
             trouble_until: Duration::ZERO,
         }
     }
@@ -316,6 +319,7 @@ impl SimulatedTarget {
 
     pub(super) fn lose_power(&mut self, rng: &mut Rng) {
         self.kill();
+        self.has_lost_power = true;
         self.disk.lose_power(rng);
         self.boot += 1;
     }

@@ -1357,6 +1357,10 @@ impl<'a> World<'a> {
 
     /// More than one member may be wrong: I/Os may fail from now on, until the blocks are intact again.
     fn check_exposure(&mut self) {
+        let unwell = self.targets.iter().filter(|it| !it.is_well);
+        if unwell.clone().count() > 1 && unwell.clone().any(|it| it.has_lost_power) {
+            self.lose_unflushed();
+        }
         let unwell: Vec<usize> = (0..3).filter(|&it| !self.targets[it].is_well).collect();
         let mut all = Targets::NONE;
         unwell.iter().for_each(|&it| all.insert(Target::ALL[it]));
@@ -1373,6 +1377,18 @@ impl<'a> World<'a> {
         for io in &mut self.ios {
             io.may_fail |= unwell.len() > 1
                 || (io.block..io.block + io.count()).any(|block| self.exposed[block as usize]);
+        }
+    }
+
+    /// What was not flushed may be lost.
+    fn lose_unflushed(&mut self) {
+        for io in &mut self.ios {
+            for (reading, block) in io.readings.iter_mut().zip(io.block..) {
+                self.registers[block as usize].extend(reading);
+            }
+        }
+        for register in &mut self.registers {
+            register.lost_power();
         }
     }
 
@@ -2035,6 +2051,7 @@ impl<'a> World<'a> {
         let is_new = served.iter().any(|&it| !self.targets[it].is_well);
         for &number in &served {
             self.targets[number].is_well = true;
+            self.targets[number].has_lost_power = false;
         }
         if is_new {
             self.check_redundancy(false);
@@ -2534,14 +2551,7 @@ impl<'a> World<'a> {
         }
         if loses {
             self.reach("two members lose power");
-            for io in &mut self.ios {
-                for (reading, block) in io.readings.iter_mut().zip(io.block..) {
-                    self.registers[block as usize].extend(reading);
-                }
-            }
-            for register in &mut self.registers {
-                register.lost_power();
-            }
+            self.lose_unflushed();
         }
         if has_service {
             let sessions: Vec<u64> = self.services.iter().map(|it| it.session).collect();
