@@ -6,6 +6,7 @@ mod layout;
 mod matrix;
 mod role;
 mod samples;
+mod torture;
 mod transcripts;
 
 use std::fmt;
@@ -30,6 +31,7 @@ use layout::Layout;
 use matrix::Matrix;
 use role::{ClientOptions, FaultyTarget, Hostile, RoleOptions};
 use samples::Samples;
+use torture::Torture;
 use transcripts::{Record, Replay, Show};
 
 const EXAMPLES: &str = "\
@@ -44,6 +46,7 @@ Examples:
   doca-storage conformance hammer --layout gga --duration 5m
   doca-storage conformance network --layout gga --duration 10m
   doca-storage conformance simulate --duration 10m
+  doca-storage conformance torture --only R4
   doca-storage conformance hostile --role target
   doca-storage conformance samples --bin /tmp/build --library-path ~/softdoca/lib
   doca-storage conformance faults --jobs 8
@@ -79,6 +82,8 @@ enum Command {
     /// Simulate the redundancy of the gga_offload service with crashes, partitions and corruption, and check every
     /// read
     Simulate(Simulate),
+    /// Attack each promise to users of the storage with crashes, power failures, damaged and exchanged disks
+    Torture(Torture),
     /// Attack one role with malformed and excessive requests, and check their cost
     Hostile(Hostile),
     /// Well-behaved client of `hostile`
@@ -116,6 +121,7 @@ pub fn run(options: &Options) -> ExitCode {
         Command::Network(network) => network.run(),
         Command::Cable(cable) => cable.carry(),
         Command::Simulate(simulate) => simulate.run(),
+        Command::Torture(torture) => torture.run(),
         Command::Hostile(hostile) => hostile.run(),
         Command::HostileClient(client) => client.run(),
         Command::HammerLoad(load) => load.play(),

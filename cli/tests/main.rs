@@ -5,6 +5,7 @@ mod support;
 
 mod bench;
 mod blocks;
+mod completions;
 mod degraded;
 mod demo;
 mod documents;
@@ -25,6 +26,7 @@ mod sdk;
 mod sessions;
 mod terminal;
 mod tls;
+mod torture;
 mod verifiers;
 mod vhost_user_blk;
 

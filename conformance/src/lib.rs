@@ -8,6 +8,7 @@
 //! * [`faults`]: roles that crash or stop, and connections that end, at every phase of a session.
 //! * [`hammer`]: random faults in a deployment under a load that verifies every block.
 //! * [`network`]: network faults in a deployment on several machines, whose links can be cut, slow or lossy.
+//! * [`torture`]: attacks on each promise to users of the storage, on deployments of real processes.
 //! * [`hostile`]: attacks on one role, and their cost.
 //! * [`transcript`]: recording, display and replay of control connections.
 //! * [`samples`]: DOCA's own samples, run to their documented result.
@@ -21,9 +22,11 @@ pub mod hammer;
 pub mod hostile;
 pub mod layout;
 pub mod matrix;
+mod nbd;
 pub mod network;
 pub mod report;
 pub mod role;
 pub mod samples;
 pub mod target;
+pub mod torture;
 pub mod transcript;

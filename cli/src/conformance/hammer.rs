@@ -223,7 +223,7 @@ impl Hammer {
     }
 }
 
-fn random_seed() -> Result<u64> {
+pub(super) fn random_seed() -> Result<u64> {
     let mut bytes = [0; 4];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     Ok(u32::from_be_bytes(bytes).into())

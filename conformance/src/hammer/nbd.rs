@@ -6,9 +6,8 @@
 //! which must not overwrite later writes.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -23,6 +22,7 @@ use super::plan::{Fault, FaultyRole, Phase, Plan, Round};
 use super::verifier::{Counts, Entry, Ledger, Pattern, Reading, Version};
 use super::{Hammer, ResourceWatch, Totals};
 use crate::matrix::Layout;
+use crate::nbd::{Command, Connection, Request, is_timeout};
 use crate::role::{During as _, Violation};
 
 /// Number of requests in flight per client.
@@ -31,30 +31,6 @@ const DEPTH: usize = 12;
 const MOST_BLOCKS: u64 = 4;
 /// Number of clients, each with one connection.
 const CLIENTS: u64 = 2;
-
-// The subset of the protocol that a client of one export needs: fixed newstyle negotiation, simple replies.
-
-const INIT_MAGIC: u64 = 0x4e42_444d_4147_4943;
-const OPTION_MAGIC: u64 = 0x4948_4156_454f_5054;
-const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
-const REQUEST_MAGIC: u32 = 0x2560_9513;
-const REPLY_MAGIC: u32 = 0x6744_6698;
-/// Fixed newstyle, and no padding after an export's description.
-const CLIENT_FLAGS: u32 = 3;
-const OPTION_GO: u32 = 7;
-const REPLY_ACK: u32 = 1;
-const REPLY_INFO: u32 = 3;
-const FLAG_FUA: u16 = 1;
-/// Transmission flags of an export with flush and FUA.
-const SEND_FLUSH_AND_FUA: u16 = 1 << 2 | 1 << 3;
-
-/// Commands with their numbers in the protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Command {
-    Read = 0,
-    Write = 1,
-    Flush = 3,
-}
 
 #[derive(Debug, Clone)]
 struct Pending {
@@ -67,92 +43,15 @@ struct Pending {
     since: Instant,
 }
 
-/// A connection to the export with the empty name.
-struct Connection {
-    stream: UnixStream,
-    /// Size of the export in bytes.
-    size: u64,
-    /// `true` if flush and FUA are offered.
-    can_flush: bool,
-}
-
-fn array<const N: usize>(stream: &mut UnixStream) -> io::Result<[u8; N]> {
-    let mut bytes = [0; N];
-    stream.read_exact(&mut bytes)?;
-    Ok(bytes)
-}
-
-fn invalid(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, what)
-}
-
-impl Connection {
-    /// Connects and selects the export.
-    fn open(socket: &Path, limit: Duration) -> io::Result<Self> {
-        let mut stream = UnixStream::connect(socket)?;
-        stream.set_read_timeout(Some(limit))?;
-        stream.set_write_timeout(Some(limit))?;
-        let magics = [array(&mut stream)?, array(&mut stream)?].map(u64::from_be_bytes);
-        let _flags: [u8; 2] = array(&mut stream)?;
-        if magics != [INIT_MAGIC, OPTION_MAGIC] {
-            return Err(invalid("expected newstyle negotiation"));
+impl Pending {
+    fn request(&self, cookie: u64) -> Request {
+        Request {
+            command: self.command,
+            fua: self.fua,
+            cookie,
+            offset: self.first * BLOCK as u64,
+            length: self.count as u32 * BLOCK as u32,
         }
-        let mut hello = CLIENT_FLAGS.to_be_bytes().to_vec();
-        hello.extend(OPTION_MAGIC.to_be_bytes());
-        hello.extend(OPTION_GO.to_be_bytes());
-        // An empty name, and no information requests.
-        hello.extend(6u32.to_be_bytes());
-        hello.extend([0; 6]);
-        stream.write_all(&hello)?;
-        let (mut size, mut flags) = (0, 0);
-        loop {
-            let magic = u64::from_be_bytes(array(&mut stream)?);
-            let _option: [u8; 4] = array(&mut stream)?;
-            let [kind, length] = [array(&mut stream)?, array(&mut stream)?].map(u32::from_be_bytes);
-            if magic != OPTION_REPLY_MAGIC || length > 4096 {
-                return Err(invalid("expected the reply to an option"));
-            }
-            let mut data = vec![0; length as usize];
-            stream.read_exact(&mut data)?;
-            match (kind, data.as_slice()) {
-                (REPLY_ACK, _) => {
-                    let can_flush = flags & SEND_FLUSH_AND_FUA == SEND_FLUSH_AND_FUA;
-                    return Ok(Self {
-                        stream,
-                        size,
-                        can_flush,
-                    });
-                }
-                (REPLY_INFO, &[0, 0, a, b, c, d, e, f, g, h, high, low]) => {
-                    size = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
-                    flags = u16::from_be_bytes([high, low]);
-                }
-                (REPLY_INFO, _) => {}
-                _ => return Err(invalid("the export was refused")),
-            }
-        }
-    }
-
-    fn send(&mut self, cookie: u64, pending: &Pending, data: &[u8]) -> io::Result<()> {
-        let flags = if pending.fua { FLAG_FUA } else { 0 };
-        let mut request = REQUEST_MAGIC.to_be_bytes().to_vec();
-        request.extend(flags.to_be_bytes());
-        request.extend((pending.command as u16).to_be_bytes());
-        request.extend(cookie.to_be_bytes());
-        request.extend((pending.first * BLOCK as u64).to_be_bytes());
-        request.extend((pending.count as u32 * BLOCK as u32).to_be_bytes());
-        request.extend(data);
-        self.stream.write_all(&request)
-    }
-
-    /// Receives a reply: its cookie and its error number.
-    fn reply(&mut self) -> io::Result<(u64, u32)> {
-        let [magic, error] =
-            [array(&mut self.stream)?, array(&mut self.stream)?].map(u32::from_be_bytes);
-        if magic != REPLY_MAGIC {
-            return Err(invalid("expected a simple reply"));
-        }
-        Ok((u64::from_be_bytes(array(&mut self.stream)?), error))
     }
 }
 
@@ -352,7 +251,7 @@ impl Client {
             self.shared.pattern.fill(block, *version, into);
         }
         let data = &self.buffer[..pending.versions.len() * BLOCK];
-        connection.send(cookie, pending, data)
+        connection.send(pending.request(cookie), data)
     }
 
     /// Receives and checks a reply. Returns `false` if the connection is lost.
@@ -360,12 +259,7 @@ impl Client {
         let (cookie, error) = match connection.reply() {
             Ok(reply) => reply,
             Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(error.into()),
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
-                ) =>
-            {
+            Err(error) if is_timeout(&error) => {
                 let oldest = self.pending.values().min_by_key(|pending| pending.since);
                 return Err(Violation::expected(
                     format!("a reply within {:?}", self.shared.limit),
@@ -388,10 +282,7 @@ impl Client {
             Command::Read => pending.count as usize * BLOCK,
             Command::Write | Command::Flush => 0,
         };
-        if (connection.stream)
-            .read_exact(&mut self.buffer[..length])
-            .is_err()
-        {
+        if connection.payload(&mut self.buffer[..length]).is_err() {
             return Ok(false);
         }
         let Some(pending) = self.pending.remove(&cookie) else {
@@ -489,14 +380,14 @@ impl Clients {
                 versions: Vec::new(),
                 since: Instant::now(),
             };
-            connection.send(first, &request, &[])?;
+            connection.send(request.request(first), &[])?;
             let (_, error) = connection.reply()?;
             Violation::unless(
                 error == 0,
                 format!("block {first}, never written, to be read"),
                 format!("error {error}"),
             )?;
-            connection.stream.read_exact(&mut bytes)?;
+            connection.payload(&mut bytes)?;
             Violation::unless(
                 bytes.iter().all(|&byte| byte == 0),
                 format!("zeros in block {first}, never written"),

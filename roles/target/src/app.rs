@@ -11,6 +11,7 @@ use doca::{Access, Device, ErrorCode, MemoryRegion, Mmap};
 use role_common::Failure;
 use role_common::application::{self, Broken, Environment, SessionFlags};
 use role_common::budget::{InitLimits, Quota};
+use role_common::console::counted;
 use role_common::control::{ControlChannel, TcpServerChannel, Waiter};
 use role_common::flags::{
     GeneralFlags, OutputFlags, RoleFlags, Timeout, cpu, listen_port, number_u32, size_u32, timeout,
@@ -665,9 +666,9 @@ impl<'a> App<'a> {
             self.writes.push(writes);
         }
         tracing::info!(
-            "{} workers with {} transactions each",
-            init.core_count,
-            init.transaction_count
+            "{} with {} each",
+            counted(init.core_count.into(), "worker"),
+            counted(init.transaction_count.into(), "transaction")
         );
         self.job.await_replies();
         Ok(())
