@@ -8,7 +8,7 @@ use role_common::superblock::Superblock;
 use wire::control::RecordState;
 
 use super::oracle::CHUNK;
-use crate::engine::assembly::Found;
+use crate::engine::assembly::{Found, Log};
 use crate::engine::chunk::Stamp;
 
 /// Size in bytes of what a disk writes as a whole.
@@ -25,6 +25,8 @@ struct VersionSlot {
     block: u64,
     stamp: Stamp,
     chunk: Bytes,
+    /// What was known to be retired when it was written.
+    retired: Option<Stamp>,
     is_durable: bool,
 }
 
@@ -38,6 +40,10 @@ pub(super) struct Disk {
     /// Versions that are not in their places, in the order of their sequence numbers.
     versions: Vec<VersionSlot>,
     next_sequence: u64,
+    /// Versions that the service has said to be complete and durable: all of earlier epochs, and those of this one with lower numbers.
+    retired: Option<Stamp>,
+    /// The same, when the end of the versions was last recorded.
+    recorded_retired: Option<Stamp>,
     /// The last version that was written, and the one that was durable.
     last: Stamp,
     durable_last: Stamp,
@@ -57,6 +63,8 @@ impl Disk {
             unsynced: BTreeMap::new(),
             versions: Vec::new(),
             next_sequence: 1,
+            retired: None,
+            recorded_retired: None,
             last: Stamp::UNWRITTEN,
             durable_last: Stamp::UNWRITTEN,
             unreadable: BTreeSet::new(),
@@ -92,14 +100,29 @@ impl Disk {
         self.versions.len()
     }
 
+    /// What it tells a service of its versions.
+    pub(super) fn log(&self) -> Log {
+        let unretired = self.versions.iter().filter(|it| !self.is_retired(it));
+        let blocks: BTreeSet<u64> = unretired.map(|it| it.block).collect();
+        Log {
+            last: Some(self.last).filter(|&last| last != Stamp::UNWRITTEN),
+            retired: self.retired,
+            unretired: blocks.into_iter().collect(),
+        }
+    }
+
     pub(super) fn last(&self) -> Stamp {
         self.last
     }
 
-    /// Blocks with versions that are not in their places.
-    pub(super) fn unretired(&self) -> Vec<u64> {
-        let blocks: BTreeSet<u64> = self.versions.iter().map(|it| it.block).collect();
-        blocks.into_iter().collect()
+    fn is_retired(&self, version: &VersionSlot) -> bool {
+        self.retired.is_some_and(|retired| version.stamp < retired)
+    }
+
+    /// Reads the versions, as a process that starts does.
+    fn open(&mut self) {
+        let retired = self.versions.iter().map(|it| it.retired);
+        self.retired = retired.max().flatten().max(self.recorded_retired);
     }
 
     pub(super) fn write_version(&mut self, block: u64, stamp: Stamp, chunk: &Bytes) {
@@ -108,6 +131,7 @@ impl Disk {
             block,
             stamp,
             chunk: *chunk,
+            retired: self.retired,
             is_durable: false,
         });
         self.next_sequence += 1;
@@ -206,11 +230,11 @@ pub(super) struct SimulatedTarget {
     pub(super) full_until: Duration,
     /// `true` if it was killed, has lost its connection or has failed to write a chunk since it joined the set.
     pub(super) has_failed: bool,
-    /// Versions that the service has said to be complete and durable: all of earlier epochs, and those of this one with lower numbers.
-    retired: Option<Stamp>,
     applying: Option<Applying>,
     /// `false` from any event that may have made it unreachable or stale, until the set is shown as healthy again.
     pub(super) is_well: bool,
+    /// `true` if its machine has lost power since it was well.
+    pub(super) has_lost_power: bool,
     /// Time at which it is reachable again.
     pub(super) trouble_until: Duration,
 }
@@ -234,9 +258,9 @@ impl SimulatedTarget {
             fails_write: false,
             full_until: Duration::ZERO,
             has_failed: false,
-            retired: None,
             applying: None,
             is_well: true,
+            has_lost_power: false,
             trouble_until: Duration::ZERO,
         }
     }
@@ -255,7 +279,6 @@ impl SimulatedTarget {
         self.connection = connection;
         self.session = session;
         self.has_failed = false;
-        self.retired = None;
     }
 
     pub(super) fn kill(&mut self) {
@@ -273,6 +296,7 @@ impl SimulatedTarget {
     pub(super) fn start(&mut self) {
         self.is_up = true;
         self.process += 1;
+        self.disk.open();
     }
 
     fn is_in_doubt(&self) -> bool {
@@ -316,6 +340,7 @@ impl SimulatedTarget {
 
     pub(super) fn lose_power(&mut self, rng: &mut Rng) {
         self.kill();
+        self.has_lost_power = true;
         self.disk.lose_power(rng);
         self.boot += 1;
     }
@@ -323,18 +348,14 @@ impl SimulatedTarget {
     /// Takes note of what the service has retired.
     pub(super) fn retire(&mut self, retired: Stamp) {
         if retired.number != 0 {
-            self.retired = self.retired.max(Some(retired));
+            self.disk.retired = self.disk.retired.max(Some(retired));
         }
-    }
-
-    fn is_retirable(&self, version: &VersionSlot) -> bool {
-        self.retired.is_some_and(|retired| version.stamp < retired)
     }
 
     /// Number of versions, from the oldest one on, that may be copied to their places.
     fn retirable(&self) -> usize {
         let versions = self.disk.versions.iter();
-        versions.take_while(|it| self.is_retirable(it)).count()
+        versions.take_while(|it| self.disk.is_retired(it)).count()
     }
 
     pub(super) fn may_apply(&self) -> bool {
@@ -383,6 +404,7 @@ impl SimulatedTarget {
                 // The end of the versions is durable when their slots are used again.
                 let until = applying.until;
                 self.disk.versions.retain(|it| it.sequence >= until);
+                self.disk.recorded_retired = self.disk.retired;
                 self.applying = None;
                 return false;
             }

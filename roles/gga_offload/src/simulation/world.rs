@@ -17,7 +17,7 @@ use super::oracle::{
 use super::service::{Attempt, Phase, REQUESTS, STALL_TIMEOUT, Service, request};
 use super::target::{Bytes, Disk, SimulatedTarget};
 use super::{Broken, Change, Script, Step, Totals};
-use crate::engine::assembly::{Assembly, Found, Instructions, Refusal, assemble};
+use crate::engine::assembly::{Assembly, Found, Instructions, Log, Refusal, assemble};
 use crate::engine::chunk::{self, Place, Stamp};
 use crate::engine::membership::{EpochIds, State};
 use crate::engine::request::Operation;
@@ -551,24 +551,21 @@ impl<'a> World<'a> {
             return self.at(self.now + Duration::from_millis(50), again);
         }
         let mut found = [Found::Missing; 3];
-        let mut unretired: [Vec<u64>; 3] = Default::default();
+        let mut logs: [Log; 3] = Default::default();
         for &target in &there {
             found[target] = self.targets[target].found();
-            unretired[target] = self.targets[target].disk.unretired();
+            logs[target] = self.targets[target].disk.log();
         }
         if self.trace.is_some() {
             let shown = found.map(|it| match it {
                 Found::Superblock(it) => format!("{} next {} {:?}", it.epoch, it.next, it.state),
                 other => format!("{other:?}"),
             });
-            trace!(
-                self,
-                "session {session} finds {shown:?}, unretired {unretired:?}"
-            );
+            trace!(self, "session {session} finds {shown:?}, {logs:?}");
         }
-        self.probe(&found, &unretired);
+        self.probe(&found, &logs);
         let instructions = self.instructions(self.rebuild.map(|target| Target::ALL[target]));
-        let assembly = match assemble(found, &unretired, instructions) {
+        let assembly = match assemble(found, &logs, instructions) {
             Ok(assembly) => assembly,
             Err(refusal) => {
                 trace!(self, "refused: {refusal}");
@@ -652,7 +649,7 @@ impl<'a> World<'a> {
     }
 
     /// Checks that flags and targets that do not fit are refused, without starting a session.
-    fn probe(&mut self, found: &[Found; 3], unretired: &[Vec<u64>; 3]) {
+    fn probe(&mut self, found: &[Found; 3], logs: &[Log; 3]) {
         let superblocks = found
             .iter()
             .filter(|it| matches!(it, Found::Superblock(_)))
@@ -708,7 +705,7 @@ impl<'a> World<'a> {
                 return;
             }
         }
-        if let Ok(assembly) = assemble(changed, unretired, instructions) {
+        if let Ok(assembly) = assemble(changed, logs, instructions) {
             self.violate(
                 Promise::Refused,
                 format!("a set was assembled (probe {kind}): {assembly:?} from {changed:?}"),
@@ -1357,6 +1354,10 @@ impl<'a> World<'a> {
 
     /// More than one member may be wrong: I/Os may fail from now on, until the blocks are intact again.
     fn check_exposure(&mut self) {
+        let unwell = self.targets.iter().filter(|it| !it.is_well);
+        if unwell.clone().count() > 1 && unwell.clone().any(|it| it.has_lost_power) {
+            self.lose_unflushed();
+        }
         let unwell: Vec<usize> = (0..3).filter(|&it| !self.targets[it].is_well).collect();
         let mut all = Targets::NONE;
         unwell.iter().for_each(|&it| all.insert(Target::ALL[it]));
@@ -1373,6 +1374,18 @@ impl<'a> World<'a> {
         for io in &mut self.ios {
             io.may_fail |= unwell.len() > 1
                 || (io.block..io.block + io.count()).any(|block| self.exposed[block as usize]);
+        }
+    }
+
+    /// What was not flushed may be lost.
+    fn lose_unflushed(&mut self) {
+        for io in &mut self.ios {
+            for (reading, block) in io.readings.iter_mut().zip(io.block..) {
+                self.registers[block as usize].extend(reading);
+            }
+        }
+        for register in &mut self.registers {
+            register.lost_power();
         }
     }
 
@@ -2035,6 +2048,7 @@ impl<'a> World<'a> {
         let is_new = served.iter().any(|&it| !self.targets[it].is_well);
         for &number in &served {
             self.targets[number].is_well = true;
+            self.targets[number].has_lost_power = false;
         }
         if is_new {
             self.check_redundancy(false);
@@ -2534,14 +2548,7 @@ impl<'a> World<'a> {
         }
         if loses {
             self.reach("two members lose power");
-            for io in &mut self.ios {
-                for (reading, block) in io.readings.iter_mut().zip(io.block..) {
-                    self.registers[block as usize].extend(reading);
-                }
-            }
-            for register in &mut self.registers {
-                register.lost_power();
-            }
+            self.lose_unflushed();
         }
         if has_service {
             let sessions: Vec<u64> = self.services.iter().map(|it| it.session).collect();
