@@ -462,7 +462,6 @@ enum Step {
     },
     /// The set is scrubbed at full speed.
     Scrub,
-    Nothing,
 }
 
 impl Step {
@@ -501,7 +500,6 @@ impl Step {
             Self::ReplaceDisk { .. } => "step: replace disk",
             Self::ForeignDisk { .. } => "step: foreign disk",
             Self::Scrub => "step: scrub",
-            Self::Nothing => "step: nothing",
         }
     }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::chunk::Stamp;
 
-/// Number of the version of all chunks that are made again; writes have higher ones.
+/// Number of the version of chunks that are made again; writes have higher ones.
 const REPAIR: u64 = 1;
 
 /// Number of the first write of a session.
@@ -185,11 +185,17 @@ impl Versions {
         self.epoch
     }
 
-    /// Version under which targets store chunks that are made again. What they replace is not needed, so they are retired with the first writes.
-    pub(super) fn of_repairs(&self) -> Stamp {
-        Stamp {
-            epoch: self.epoch,
-            number: REPAIR,
+    /// Version under which a target stores a chunk with this stamp that is made again. That of a write that is not retired stays as it is, because what it replaces
+    /// may be needed. All others are retired with the first writes.
+    pub(super) fn of_repair(&self, stamp: Stamp) -> Stamp {
+        let is_retired = stamp.epoch < self.epoch || stamp.number < self.retired();
+        if is_retired {
+            Stamp {
+                epoch: self.epoch,
+                number: REPAIR,
+            }
+        } else {
+            stamp
         }
     }
 

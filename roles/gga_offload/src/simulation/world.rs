@@ -2459,7 +2459,6 @@ impl<'a> World<'a> {
                 };
                 service.set.scrub_now();
             }
-            Step::Nothing => {}
         }
         true
     }
