@@ -523,7 +523,7 @@ mod tests {
         let mixed = Implementation::in_directory("mixed", directory.path()).expect("programs");
         let mixed = Member::probe(mixed).expect("programs");
         let ours = mixed.traits(Role::Target);
-        assert!(ours.protocol && !ours.io_timeout);
+        assert!(ours.checks_read_offsets && !ours.io_timeout);
         assert_eq!(mixed.traits(Role::ZeroCopy), Traits::REFERENCE);
         assert!(!mixed.has(Role::Initiator));
     }

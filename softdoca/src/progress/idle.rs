@@ -48,7 +48,7 @@ const SHORTEST_SLEEP: Duration = Duration::from_micros(50);
 const LONGEST_SHORT_SLEEP: Duration = Duration::from_millis(1);
 const LONGEST_SLEEP: Duration = Duration::from_millis(50);
 /// A sleep takes at most this part of the time for which the thread has been idle, or [`LONGEST_SHORT_SLEEP`].
-const PART_OF_IDLE_TIME: u32 = 10_000;
+const PART_OF_IDLE_TIME: u32 = 1_000;
 /// Number of empty calls of the thread after which it no longer waits for an engine that was not progressed.
 const STALE_CALLS: u32 = 64;
 /// A thread with more engines than this never blocks.
