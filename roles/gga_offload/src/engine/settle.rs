@@ -343,7 +343,7 @@ impl StripeEngine {
         }
         // A chunk that is made again keeps its stamp, and is a version of this epoch on its target.
         let version = match self.setup.set.versions() {
-            Some(versions) if !is_again => versions.of_repairs(),
+            Some(versions) if !is_again => versions.of_repair(stamp),
             _ => stamp,
         };
         self.write_chunks(

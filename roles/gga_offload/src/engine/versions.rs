@@ -185,8 +185,12 @@ impl Versions {
         self.epoch
     }
 
-    /// Version under which targets store chunks that are made again. What they replace is not needed, so they are retired with the first writes.
-    pub(super) fn of_repairs(&self) -> Stamp {
+    /// Version under which targets store a chunk with this stamp that is made again. What it replaces is not needed once the write is retired, and such
+    /// chunks are retired with the first writes. Before that, the other members may still lose the write in a power failure.
+    pub(super) fn of_repair(&self, stamp: Stamp) -> Stamp {
+        if stamp.epoch == self.epoch && stamp.number >= self.retired() {
+            return stamp;
+        }
         Stamp {
             epoch: self.epoch,
             number: REPAIR,

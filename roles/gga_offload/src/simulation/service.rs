@@ -97,7 +97,6 @@ pub(super) struct Service {
     /// A moment for the timeouts of superblocks.
     began: Instant,
     code: Code,
-    pub(super) slots: u32,
 }
 
 impl Service {
@@ -168,7 +167,6 @@ impl Service {
             last_tick: Duration::ZERO,
             began,
             code: Code::new(script.is_cauchy),
-            slots: script.slots,
         }
     }
 

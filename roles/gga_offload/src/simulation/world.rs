@@ -212,6 +212,8 @@ pub(super) struct World<'a> {
     scrub: ScrubPlan,
     /// Members of each block with silent damage that was not repaired.
     silent: Vec<Targets>,
+    /// Members of each block with silent damage at any time: a power failure may undo the repair.
+    damaged: Vec<Targets>,
     /// Blocks of which more than one member was wrong at once, until they are intact again.
     exposed: Vec<bool>,
     /// Blocks that were damaged beside a lost member, and may be lost until they are written.
@@ -272,6 +274,7 @@ impl<'a> World<'a> {
                 cursor: 0,
             },
             silent: vec![Targets::NONE; blocks as usize],
+            damaged: vec![Targets::NONE; blocks as usize],
             exposed: vec![false; blocks as usize],
             lost: vec![false; blocks as usize],
             needs_restart: false,
@@ -714,6 +717,10 @@ impl<'a> World<'a> {
     }
 
     fn check_refusal(&mut self, refusal: &Refusal, found: &[Found; 3]) {
+        if !self.has_data() {
+            // The set is being created, which takes all three targets.
+            return;
+        }
         // Members that lost power together, or of which one has an older copy, may leave too few.
         let well = self.targets.iter().filter(|it| it.is_well).count();
         let is_there = |number: usize| !matches!(found[number], Found::Missing);
@@ -754,6 +761,17 @@ impl<'a> World<'a> {
             return;
         };
         let service = self.services.swap_remove(place);
+        if why != CLOSED {
+            // A lost write beside a lost target may be taken for an interrupted write now.
+            for (register, _) in self
+                .registers
+                .iter_mut()
+                .zip(&self.lost)
+                .filter(|(_, lost)| **lost)
+            {
+                register.lost_two();
+            }
+        }
         trace!(self, "session {session} ends: {why}");
         self.note_service(&service);
         if self.client == session {
@@ -1187,7 +1205,7 @@ impl<'a> World<'a> {
                         self,
                         "target {number} loses version {stamp} of block {}", chunk.stripe
                     );
-                    self.silent[chunk.stripe as usize].insert(Target::ALL[number]);
+                    self.damage(chunk.stripe as usize, number);
                     self.reach("lost write");
                 } else if let Some(to) = target.misdirects_write_to.take() {
                     trace!(
@@ -1195,8 +1213,8 @@ impl<'a> World<'a> {
                         "target {number} writes version {stamp} of block {} to {to}", chunk.stripe
                     );
                     target.disk.write_version(to, stamp, &bytes);
-                    self.silent[chunk.stripe as usize].insert(Target::ALL[number]);
-                    self.silent[to as usize].insert(Target::ALL[number]);
+                    self.damage(chunk.stripe as usize, number);
+                    self.damage(to as usize, number);
                     self.reach("misdirected write");
                 } else {
                     trace!(
@@ -1344,6 +1362,12 @@ impl<'a> World<'a> {
         }
     }
 
+    /// Records silent damage.
+    fn damage(&mut self, block: usize, target: usize) {
+        self.silent[block].insert(Target::ALL[target]);
+        self.damaged[block].insert(Target::ALL[target]);
+    }
+
     /// Records that a target may be unreachable or stale.
     fn unwell(&mut self, target: usize, until: Duration) {
         let it = &mut self.targets[target];
@@ -1366,8 +1390,6 @@ impl<'a> World<'a> {
                 self.exposed[block] = true;
                 if !silent.is_empty() {
                     self.lost[block] = true;
-                    // A lost write beside a lost target may be taken for an interrupted write after an unclean end.
-                    self.registers[block].lost_two();
                 }
             }
         }
@@ -1456,7 +1478,7 @@ impl<'a> World<'a> {
             for block in 0..self.script.blocks {
                 let differs = self.targets[number].disk.newest(block) != disk.newest(block);
                 if differs {
-                    self.silent[block as usize].insert(Target::ALL[number]);
+                    self.damage(block as usize, number);
                 }
             }
         }
@@ -1731,6 +1753,11 @@ impl<'a> World<'a> {
         if it.disk.identity == FOREIGN {
             return;
         }
+        if !self.has_data() {
+            // The set is being created, which takes all three targets.
+            self.needs_restart = true;
+            return;
+        }
         // A later session may have used it.
         if is_same && it.session == session {
             let what = format!("target {target} was not admitted, and it has its data: {why}");
@@ -1806,7 +1833,7 @@ impl<'a> World<'a> {
                     }
                 }
                 self.reach("clean end of a session");
-                self.end_service(session, "closed");
+                self.end_service(session, CLOSED);
             }
             _ => {}
         }
@@ -2346,7 +2373,7 @@ impl<'a> World<'a> {
                 if !self.may_damage(target, block) {
                     return false;
                 }
-                self.silent[block as usize].insert(Target::ALL[target]);
+                self.damage(block as usize, target);
                 self.targets[target].disk.corrupt(block, |bytes| {
                     let at = usize::from(at) % CHUNK;
                     if is_zeros {
@@ -2366,7 +2393,7 @@ impl<'a> World<'a> {
                 if block == other || !self.may_damage(target, block) {
                     return false;
                 }
-                self.silent[block as usize].insert(Target::ALL[target]);
+                self.damage(block as usize, target);
                 let bytes = self.targets[target].disk.newest(other).to_vec();
                 self.targets[target]
                     .disk
@@ -2395,7 +2422,7 @@ impl<'a> World<'a> {
                 if !self.may_damage(target, block) {
                     return false;
                 }
-                self.silent[block as usize].insert(Target::ALL[target]);
+                self.damage(block as usize, target);
                 self.targets[target].disk.unreadable.insert(block);
             }
             Step::FailWrite { target } => {
@@ -2459,7 +2486,6 @@ impl<'a> World<'a> {
                 };
                 service.set.scrub_now();
             }
-            Step::Nothing => {}
         }
         true
     }
@@ -2537,6 +2563,12 @@ impl<'a> World<'a> {
             let mut rng = Rng::with_seed(self.rng.u64(..));
             let was_up = self.targets[target].is_up;
             self.targets[target].lose_power(&mut rng);
+            for block in 0..self.damaged.len() {
+                if self.damaged[block].contains(Target::ALL[target]) {
+                    self.damage(block, target);
+                }
+            }
+            self.check_exposure();
             if was_up {
                 let delay = Duration::from_micros(self.rng.u64(0..100_000));
                 let start = Scheduled::StartTarget {
@@ -2693,6 +2725,8 @@ impl<'a> World<'a> {
     }
 }
 
+/// Reason for the end of a session that was closed cleanly.
+const CLOSED: &str = "closed";
 /// Identity of a disk of another set.
 const FOREIGN: u32 = u32::MAX;
 /// Time in which a target gets its own disk again.
