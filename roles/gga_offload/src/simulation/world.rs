@@ -221,6 +221,8 @@ pub(super) struct World<'a> {
     /// Two targets have come back without their data in this session.
     needs_restart: bool,
     set_id: Option<SetId>,
+    /// `true` once all superblocks of the set were persisted.
+    is_created: bool,
     /// Target that the next service is told to rebuild.
     rebuild: Option<usize>,
     /// The bytes of that target are already lost.
@@ -279,6 +281,7 @@ impl<'a> World<'a> {
             lost: vec![false; blocks as usize],
             needs_restart: false,
             set_id: None,
+            is_created: false,
             rebuild: None,
             is_poisoned: false,
             totals: Totals::default(),
@@ -717,7 +720,7 @@ impl<'a> World<'a> {
     }
 
     fn check_refusal(&mut self, refusal: &Refusal, found: &[Found; 3]) {
-        if !self.has_data() {
+        if !self.is_created {
             // The set is being created, which takes all three targets.
             return;
         }
@@ -1147,6 +1150,7 @@ impl<'a> World<'a> {
                     return self.fail_chunk(chunk);
                 }
                 target.disk.sync();
+                self.synced(number);
                 if self.rng.u32(0..self.script.apply_every) == 0 {
                     self.begin_applying(number);
                 }
@@ -1362,6 +1366,16 @@ impl<'a> World<'a> {
         }
     }
 
+    /// A target has synced its disk: what was repaired stays repaired.
+    fn synced(&mut self, target: usize) {
+        let member = Target::ALL[target];
+        for (damaged, silent) in self.damaged.iter_mut().zip(&self.silent) {
+            if !silent.contains(member) {
+                damaged.remove(member);
+            }
+        }
+    }
+
     /// Records silent damage.
     fn damage(&mut self, block: usize, target: usize) {
         self.silent[block].insert(Target::ALL[target]);
@@ -1378,6 +1392,9 @@ impl<'a> World<'a> {
 
     /// More than one member may be wrong: I/Os may fail from now on, until the blocks are intact again.
     fn check_exposure(&mut self) {
+        let is_settled = self
+            .service_ref(self.client)
+            .is_some_and(|it| it.set.unsettled_stripes() == 0);
         let unwell = self.targets.iter().filter(|it| !it.is_well);
         if unwell.clone().count() > 1 && unwell.clone().any(|it| it.has_lost_power) {
             self.lose_unflushed();
@@ -1385,11 +1402,15 @@ impl<'a> World<'a> {
         let unwell: Vec<usize> = (0..3).filter(|&it| !self.targets[it].is_well).collect();
         let mut all = Targets::NONE;
         unwell.iter().for_each(|&it| all.insert(Target::ALL[it]));
-        for (block, silent) in self.silent.iter().enumerate() {
+        for (block, silent) in self.damaged.iter().enumerate() {
             if all.union(*silent).len() > 1 {
                 self.exposed[block] = true;
                 if !silent.is_empty() {
                     self.lost[block] = true;
+                    if !is_settled {
+                        // A lost write beside a lost target may be taken for an interrupted write.
+                        self.registers[block].lost_two();
+                    }
                 }
             }
         }
@@ -1501,6 +1522,8 @@ impl<'a> World<'a> {
         let payload = match Superblock::of_request(query) {
             Ok(Some(superblock)) if target.full_until <= self.now => {
                 target.persist(superblock);
+                self.synced(number);
+                let target = &self.targets[number];
                 let identity = Blob::copy_from_slice(&target.identity().0.to_be_bytes());
                 let it = superblock.request();
                 trace!(
@@ -1628,6 +1651,8 @@ impl<'a> World<'a> {
         }
         if service.phase == Phase::Opening && service.set.is_open() {
             service.phase = Phase::Serving;
+            let is_created = !matches!(service.set.state(), State::Failed { .. });
+            self.is_created |= is_created;
             trace!(self, "session {session} serves");
             self.is_poisoned = false;
             if self.rebuild.take().is_some() {
@@ -1753,7 +1778,7 @@ impl<'a> World<'a> {
         if it.disk.identity == FOREIGN {
             return;
         }
-        if !self.has_data() {
+        if !self.is_created {
             // The set is being created, which takes all three targets.
             self.needs_restart = true;
             return;
@@ -2135,9 +2160,9 @@ impl<'a> World<'a> {
         !is_pending
             && (0..3).all(|other| other == target || self.targets[other].is_well)
             && self
-                .silent
+                .damaged
                 .iter()
-                .all(|silent| silent.minus(member).is_empty())
+                .all(|damaged| damaged.minus(member).is_empty())
             && !self.exposed.contains(&true)
     }
 
@@ -2147,7 +2172,7 @@ impl<'a> World<'a> {
         self.have_their_disks()
             && self.targets[target].is_up
             && (0..3).all(|other| other == target || self.targets[other].is_well)
-            && self.silent[block as usize].minus(member).is_empty()
+            && self.damaged[block as usize].minus(member).is_empty()
             && !self.exposed[block as usize]
             && self.has_pair_without(target, block)
             && self.pending_damage() == 0
@@ -2495,7 +2520,7 @@ impl<'a> World<'a> {
         let member = Targets::only(Target::ALL[target]);
         (0..3).all(|other| self.targets[other].is_well && self.targets[other].is_up)
             && self
-                .silent
+                .damaged
                 .iter()
                 .all(|silent| silent.minus(member).is_empty())
             && self.pending_damage() == 0
@@ -2536,7 +2561,7 @@ impl<'a> World<'a> {
         let hit: Vec<usize> = (0..3).filter(|&it| machines[it] == machine).collect();
         let has_service = machines[3] == machine;
         let others_are_well = (0..3).all(|it| hit.contains(&it) || self.targets[it].is_well);
-        let is_silent = self.silent.iter().any(|silent| {
+        let is_silent = self.damaged.iter().any(|silent| {
             hit.iter()
                 .any(|&it| !silent.minus(Targets::only(Target::ALL[it])).is_empty())
         });
