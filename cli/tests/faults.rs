@@ -561,7 +561,7 @@ fn lose_under_load(
 
 #[test]
 fn target_lost_before_the_kill_is_rebuilt_by_the_next_service() {
-    for lost in 0..3 {
+    for (lost, name) in TARGETS.into_iter().enumerate() {
         let mut set = Set::new();
         let (old, new) = (set.content(0), set.content(1));
         set.write(&old);
@@ -575,12 +575,12 @@ fn target_lost_before_the_kill_is_rebuilt_by_the_next_service() {
         // It has old data, which would be a mismatch.
         let reader = set.reader(&new);
         let rebuild = LogEvent::RebuildStarted {
-            target: TARGETS[lost],
+            target: name,
             stripes: BLOCKS as u64,
             all: true,
         };
         wait_for_log(&service, rebuild, 1);
-        wait_for_log(&service, LogEvent::TargetUpToDate(TARGETS[lost]), 1);
+        wait_for_log(&service, LogEvent::TargetUpToDate(name), 1);
         set.reads_with_any_two(&service, reader);
         assert_eq!(redundancy(service)["state"], "healthy");
     }

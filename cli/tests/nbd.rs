@@ -11,10 +11,10 @@ use crate::metrics::{endpoint, value_is};
 use crate::nbd_client::{
     Client, EINVAL, EPERM, FLUSH, FUA, READ, Reply, WRITE, WRITE_ZEROES, pattern, reply, request,
 };
+use crate::support::gga::{OF_SETS, TARGETS};
 use crate::support::{
     Resources, Sandbox, TIMEOUT, default_deadline, ended, expect_failure, mentions, text,
 };
-use crate::support::gga::{OF_SETS, TARGETS};
 use deployment::process::{Process, Signal};
 
 pub const FOREVER: [&str; 2] = ["--sessions", "forever"];

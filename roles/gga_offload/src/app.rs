@@ -708,6 +708,10 @@ impl DegradedMode for GgaOffload {
             .map_err(Failure::invalid)
     }
 
+    fn may_continue(&self) -> bool {
+        (self.prepared.as_ref()).is_none_or(|prepared| prepared.set.may_continue())
+    }
+
     fn send_command(&mut self, worker: u32, attempt: u32, command: WorkerCommand) {
         if let Some(prepared) = &self.prepared {
             prepared.commands.send(worker, attempt, command);

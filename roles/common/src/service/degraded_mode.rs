@@ -41,6 +41,9 @@ pub trait DegradedMode {
     /// It is not a member of the set.
     fn admit(&mut self, target: usize, described: &Described) -> Result<bool, Failure>;
 
+    /// Returns `false` if a target without which the session cannot continue is back without its data: another session has to decide what is left.
+    fn may_continue(&self) -> bool;
+
     /// Sends a command to a worker that serves I/Os, as a part of this attempt.
     fn send_command(&mut self, worker: u32, attempt: u32, command: WorkerCommand);
 
@@ -152,6 +155,9 @@ impl RejoinAttempts {
                 }
                 RejoinAction::Admit(described) => {
                     let judgement = degraded_mode.admit(target, &described);
+                    if let (Err(failure), false) = (&judgement, degraded_mode.may_continue()) {
+                        session.handle(Event::Failed(failure.clone()), now);
+                    }
                     if let Some(rejoin) = &mut self.attempt {
                         rejoin.handle(RejoinEvent::Admitted(judgement), now);
                     }

@@ -115,6 +115,7 @@ struct Inner {
     redundancy: Redundancy,
     membership: Option<Membership>,
     is_concluding: bool,
+    may_continue: bool,
     /// `true` if no more background work is started.
     is_quiesced: bool,
     /// Number of stripes being processed.
@@ -313,6 +314,7 @@ impl Set {
                 redundancy: Redundancy::new(),
                 membership,
                 is_concluding: false,
+                may_continue: true,
                 is_quiesced: false,
                 at_work: 0,
                 stale: assembly.stale,
@@ -590,7 +592,8 @@ impl Set {
         is_same_storage: bool,
         last: Stamp,
     ) -> Result<bool, String> {
-        let inner = self.inner();
+        let mut inner = self.inner();
+        let inner = &mut *inner;
         let Some(membership) = &inner.membership else {
             return Err("targets of blocks in the reference's form do not rejoin".to_owned());
         };
@@ -630,11 +633,18 @@ impl Set {
             } else if has_all {
                 Err(needed("one of an earlier epoch"))
             } else {
+                inner.may_continue = false;
                 Err(needed("one that may have lost acknowledged writes"))
             };
         }
         let had = inner.departed.filter(|&epoch| epoch != Epoch::NONE);
         Ok(has_all && had == Some(superblock.epoch))
+    }
+
+    /// Returns `false` if a target that is needed has come back without its data: only another session can decide what is left of the set.
+    #[must_use]
+    pub fn may_continue(&self) -> bool {
+        self.inner().may_continue
     }
 
     /// Makes a target that is attached to all workers rejoin. Unless it `has_kept` its data, it is rebuilt completely.

@@ -341,7 +341,6 @@ impl StripeEngine {
             // Before any other target changes it.
             self.setup.set.missed.insert(it.stripe());
         }
-        // A chunk that is made again keeps its stamp, and is a version of this epoch on its target.
         let version = match self.setup.set.versions() {
             Some(versions) if !is_again => versions.of_repair(stamp),
             _ => stamp,

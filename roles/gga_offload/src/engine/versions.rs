@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::chunk::Stamp;
 
-/// Number of the version of all chunks that are made again; writes have higher ones.
+/// Number of the version of chunks that are made again; writes have higher ones.
 const REPAIR: u64 = 1;
 
 /// Number of the first write of a session.
@@ -185,15 +185,17 @@ impl Versions {
         self.epoch
     }
 
-    /// Version under which targets store a chunk with this stamp that is made again. What it replaces is not needed once the write is retired, and such
-    /// chunks are retired with the first writes. Before that, the other members may still lose the write in a power failure.
+    /// Version under which a target stores a chunk with this stamp that is made again. That of a write that is not retired stays as it is, because what it replaces
+    /// may be needed. All others are retired with the first writes.
     pub(super) fn of_repair(&self, stamp: Stamp) -> Stamp {
-        if stamp.epoch == self.epoch && stamp.number >= self.retired() {
-            return stamp;
-        }
-        Stamp {
-            epoch: self.epoch,
-            number: REPAIR,
+        let is_retired = stamp.epoch < self.epoch || stamp.number < self.retired();
+        if is_retired {
+            Stamp {
+                epoch: self.epoch,
+                number: REPAIR,
+            }
+        } else {
+            stamp
         }
     }
 
