@@ -2496,6 +2496,7 @@ impl<'a> World<'a> {
                 if !self.targets[target].is_up
                     || !self.may_lose(target)
                     || self.targets[target].own.is_some()
+                    || self.rebuild.is_some()
                     || self.targets[target]
                         .disk
                         .superblock
