@@ -155,7 +155,6 @@ const EXPECTED: &[&str] = &[
     "scrubs",
     "second service",
     "second service refused",
-    "session that cannot be opened or closed",
     "session with a stale target",
     "session with three current targets",
     "session with unsettled blocks",
