@@ -155,7 +155,6 @@ const EXPECTED: &[&str] = &[
     "scrubs",
     "second service",
     "second service refused",
-    "session that cannot be opened or closed",
     "session with a stale target",
     "session with three current targets",
     "session with unsettled blocks",
@@ -337,10 +336,7 @@ enum Change {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     /// The client reads blocks.
-    Read {
-        block: u64,
-        count: u8,
-    },
+    Read { block: u64, count: u8 },
     /// The client writes blocks, with this kind of content.
     Write {
         block: u64,
@@ -351,57 +347,29 @@ enum Step {
     /// The client flushes.
     Flush,
     /// The service is killed, and a new one is started after this time.
-    KillService {
-        restart: Duration,
-    },
+    KillService { restart: Duration },
     /// The session ends cleanly, and the next one starts after this time.
-    EndSession {
-        restart: Duration,
-    },
+    EndSession { restart: Duration },
     /// The client dies with its I/Os in flight: the session ends, cleanly or not.
-    EndClient {
-        restart: Duration,
-        is_clean: bool,
-    },
+    EndClient { restart: Duration, is_clean: bool },
     /// Another service is started beside the first one.
     SecondService,
     /// The service is not scheduled for this time.
-    PauseService {
-        time: Duration,
-    },
+    PauseService { time: Duration },
     /// The service reaches no target for this time.
-    IsolateService {
-        time: Duration,
-    },
+    IsolateService { time: Duration },
     /// The session ends cleanly, and the next service is told to rebuild this target, whose bytes are worse than useless.
-    RebuildTarget {
-        target: usize,
-        restart: Duration,
-    },
+    RebuildTarget { target: usize, restart: Duration },
     /// A target is killed, and started again after this time.
-    KillTarget {
-        target: usize,
-        restart: Duration,
-    },
+    KillTarget { target: usize, restart: Duration },
     /// Several targets are killed at once.
-    KillTargets {
-        restart: Duration,
-    },
+    KillTargets { restart: Duration },
     /// A machine loses power: any unsynced sector of its targets may be lost.
-    PowerFailure {
-        machine: u8,
-        restart: Duration,
-    },
+    PowerFailure { machine: u8, restart: Duration },
     /// A target is not scheduled for this time.
-    PauseTarget {
-        target: usize,
-        time: Duration,
-    },
+    PauseTarget { target: usize, time: Duration },
     /// A target's network is partitioned for this time.
-    Partition {
-        target: usize,
-        time: Duration,
-    },
+    Partition { target: usize, time: Duration },
     /// A bit of a chunk is flipped, or a sector zeroed.
     Corrupt {
         target: usize,
@@ -416,50 +384,25 @@ enum Step {
         other: u64,
     },
     /// The next write of a target is acknowledged but not executed.
-    LoseWrite {
-        target: usize,
-    },
+    LoseWrite { target: usize },
     /// The next write of a target goes to another block.
-    MisdirectWrite {
-        target: usize,
-        block: u64,
-    },
+    MisdirectWrite { target: usize, block: u64 },
     /// The next `count` reads of chunks of a target fail.
-    FailReads {
-        target: usize,
-        count: u8,
-    },
+    FailReads { target: usize, count: u8 },
     /// A chunk cannot be read until it is written.
-    Unreadable {
-        target: usize,
-        block: u64,
-    },
+    Unreadable { target: usize, block: u64 },
     /// The next write of a chunk, or flush, of a target fails.
-    FailWrite {
-        target: usize,
-    },
+    FailWrite { target: usize },
     /// A disk is full for this time.
-    FillDisk {
-        target: usize,
-        time: Duration,
-    },
+    FillDisk { target: usize, time: Duration },
     /// The disks of all targets are copied.
     Copy,
     /// A target is killed, and restarted with the copy of its disk.
-    RestoreCopy {
-        target: usize,
-        restart: Duration,
-    },
+    RestoreCopy { target: usize, restart: Duration },
     /// A target is killed, and restarted with an empty disk.
-    ReplaceDisk {
-        target: usize,
-        restart: Duration,
-    },
+    ReplaceDisk { target: usize, restart: Duration },
     /// A target is killed, restarted with a disk of another set, and later with its own again.
-    ForeignDisk {
-        target: usize,
-        restart: Duration,
-    },
+    ForeignDisk { target: usize, restart: Duration },
     /// The set is scrubbed at full speed.
     Scrub,
 }

@@ -756,6 +756,8 @@ impl Set {
         if !inner.redundancy.rejoin(target) {
             return;
         }
+        // The outcomes of its stripes in progress belong to the view before.
+        inner.resync = None;
         if !has_kept {
             self.missed.insert_all();
         }

@@ -364,7 +364,7 @@ impl Register {
         if is_acknowledged && !is_shaky {
             self.replace_before(invoked, now);
         }
-        if is_acknowledged && is_durable {
+        if is_acknowledged && is_durable && !is_shaky {
             for it in &mut self.versions {
                 it.is_gone |= it.done.is_some_and(|done| done < invoked);
             }

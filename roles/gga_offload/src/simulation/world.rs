@@ -212,6 +212,8 @@ pub(super) struct World<'a> {
     scrub: ScrubPlan,
     /// Members of each block with silent damage that was not repaired.
     silent: Vec<Targets>,
+    /// Members of each block with silent damage at any time: a power failure may undo the repair.
+    damaged: Vec<Targets>,
     /// Blocks of which more than one member was wrong at once, until they are intact again.
     exposed: Vec<bool>,
     /// Blocks that were damaged beside a lost member, and may be lost until they are written.
@@ -219,6 +221,8 @@ pub(super) struct World<'a> {
     /// Two targets have come back without their data in this session.
     needs_restart: bool,
     set_id: Option<SetId>,
+    /// `true` once all superblocks of the set were persisted.
+    is_created: bool,
     /// Target that the next service is told to rebuild.
     rebuild: Option<usize>,
     /// The bytes of that target are already lost.
@@ -272,10 +276,12 @@ impl<'a> World<'a> {
                 cursor: 0,
             },
             silent: vec![Targets::NONE; blocks as usize],
+            damaged: vec![Targets::NONE; blocks as usize],
             exposed: vec![false; blocks as usize],
             lost: vec![false; blocks as usize],
             needs_restart: false,
             set_id: None,
+            is_created: false,
             rebuild: None,
             is_poisoned: false,
             totals: Totals::default(),
@@ -714,6 +720,10 @@ impl<'a> World<'a> {
     }
 
     fn check_refusal(&mut self, refusal: &Refusal, found: &[Found; 3]) {
+        if !self.is_created {
+            // The set is being created, which takes all three targets.
+            return;
+        }
         // Members that lost power together, or of which one has an older copy, may leave too few.
         let well = self.targets.iter().filter(|it| it.is_well).count();
         let is_there = |number: usize| !matches!(found[number], Found::Missing);
@@ -754,6 +764,17 @@ impl<'a> World<'a> {
             return;
         };
         let service = self.services.swap_remove(place);
+        if why != CLOSED {
+            // A lost write beside a lost target may be taken for an interrupted write now.
+            for (register, _) in self
+                .registers
+                .iter_mut()
+                .zip(&self.lost)
+                .filter(|(_, lost)| **lost)
+            {
+                register.lost_two();
+            }
+        }
         trace!(self, "session {session} ends: {why}");
         self.note_service(&service);
         if self.client == session {
@@ -1129,6 +1150,7 @@ impl<'a> World<'a> {
                     return self.fail_chunk(chunk);
                 }
                 target.disk.sync();
+                self.synced(number);
                 if self.rng.u32(0..self.script.apply_every) == 0 {
                     self.begin_applying(number);
                 }
@@ -1187,7 +1209,7 @@ impl<'a> World<'a> {
                         self,
                         "target {number} loses version {stamp} of block {}", chunk.stripe
                     );
-                    self.silent[chunk.stripe as usize].insert(Target::ALL[number]);
+                    self.damage(chunk.stripe as usize, number);
                     self.reach("lost write");
                 } else if let Some(to) = target.misdirects_write_to.take() {
                     trace!(
@@ -1195,8 +1217,8 @@ impl<'a> World<'a> {
                         "target {number} writes version {stamp} of block {} to {to}", chunk.stripe
                     );
                     target.disk.write_version(to, stamp, &bytes);
-                    self.silent[chunk.stripe as usize].insert(Target::ALL[number]);
-                    self.silent[to as usize].insert(Target::ALL[number]);
+                    self.damage(chunk.stripe as usize, number);
+                    self.damage(to as usize, number);
                     self.reach("misdirected write");
                 } else {
                     trace!(
@@ -1344,6 +1366,22 @@ impl<'a> World<'a> {
         }
     }
 
+    /// A target has synced its disk: what was repaired stays repaired.
+    fn synced(&mut self, target: usize) {
+        let member = Target::ALL[target];
+        for (damaged, silent) in self.damaged.iter_mut().zip(&self.silent) {
+            if !silent.contains(member) {
+                damaged.remove(member);
+            }
+        }
+    }
+
+    /// Records silent damage.
+    fn damage(&mut self, block: usize, target: usize) {
+        self.silent[block].insert(Target::ALL[target]);
+        self.damaged[block].insert(Target::ALL[target]);
+    }
+
     /// Records that a target may be unreachable or stale.
     fn unwell(&mut self, target: usize, until: Duration) {
         let it = &mut self.targets[target];
@@ -1354,6 +1392,9 @@ impl<'a> World<'a> {
 
     /// More than one member may be wrong: I/Os may fail from now on, until the blocks are intact again.
     fn check_exposure(&mut self) {
+        let is_settled = self
+            .service_ref(self.client)
+            .is_some_and(|it| it.set.unsettled_stripes() == 0);
         let unwell = self.targets.iter().filter(|it| !it.is_well);
         if unwell.clone().count() > 1 && unwell.clone().any(|it| it.has_lost_power) {
             self.lose_unflushed();
@@ -1361,13 +1402,15 @@ impl<'a> World<'a> {
         let unwell: Vec<usize> = (0..3).filter(|&it| !self.targets[it].is_well).collect();
         let mut all = Targets::NONE;
         unwell.iter().for_each(|&it| all.insert(Target::ALL[it]));
-        for (block, silent) in self.silent.iter().enumerate() {
+        for (block, silent) in self.damaged.iter().enumerate() {
             if all.union(*silent).len() > 1 {
                 self.exposed[block] = true;
                 if !silent.is_empty() {
                     self.lost[block] = true;
-                    // A lost write beside a lost target may be taken for an interrupted write after an unclean end.
-                    self.registers[block].lost_two();
+                    if !is_settled {
+                        // A lost write beside a lost target may be taken for an interrupted write.
+                        self.registers[block].lost_two();
+                    }
                 }
             }
         }
@@ -1456,7 +1499,7 @@ impl<'a> World<'a> {
             for block in 0..self.script.blocks {
                 let differs = self.targets[number].disk.newest(block) != disk.newest(block);
                 if differs {
-                    self.silent[block as usize].insert(Target::ALL[number]);
+                    self.damage(block as usize, number);
                 }
             }
         }
@@ -1479,6 +1522,8 @@ impl<'a> World<'a> {
         let payload = match Superblock::of_request(query) {
             Ok(Some(superblock)) if target.full_until <= self.now => {
                 target.persist(superblock);
+                self.synced(number);
+                let target = &self.targets[number];
                 let identity = Blob::copy_from_slice(&target.identity().0.to_be_bytes());
                 let it = superblock.request();
                 trace!(
@@ -1606,6 +1651,8 @@ impl<'a> World<'a> {
         }
         if service.phase == Phase::Opening && service.set.is_open() {
             service.phase = Phase::Serving;
+            let is_created = !matches!(service.set.state(), State::Failed { .. });
+            self.is_created |= is_created;
             trace!(self, "session {session} serves");
             self.is_poisoned = false;
             if self.rebuild.take().is_some() {
@@ -1731,6 +1778,11 @@ impl<'a> World<'a> {
         if it.disk.identity == FOREIGN {
             return;
         }
+        if !self.is_created {
+            // The set is being created, which takes all three targets.
+            self.needs_restart = true;
+            return;
+        }
         // A later session may have used it.
         if is_same && it.session == session {
             let what = format!("target {target} was not admitted, and it has its data: {why}");
@@ -1806,7 +1858,7 @@ impl<'a> World<'a> {
                     }
                 }
                 self.reach("clean end of a session");
-                self.end_service(session, "closed");
+                self.end_service(session, CLOSED);
             }
             _ => {}
         }
@@ -2108,9 +2160,9 @@ impl<'a> World<'a> {
         !is_pending
             && (0..3).all(|other| other == target || self.targets[other].is_well)
             && self
-                .silent
+                .damaged
                 .iter()
-                .all(|silent| silent.minus(member).is_empty())
+                .all(|damaged| damaged.minus(member).is_empty())
             && !self.exposed.contains(&true)
     }
 
@@ -2120,7 +2172,7 @@ impl<'a> World<'a> {
         self.have_their_disks()
             && self.targets[target].is_up
             && (0..3).all(|other| other == target || self.targets[other].is_well)
-            && self.silent[block as usize].minus(member).is_empty()
+            && self.damaged[block as usize].minus(member).is_empty()
             && !self.exposed[block as usize]
             && self.has_pair_without(target, block)
             && self.pending_damage() == 0
@@ -2346,7 +2398,7 @@ impl<'a> World<'a> {
                 if !self.may_damage(target, block) {
                     return false;
                 }
-                self.silent[block as usize].insert(Target::ALL[target]);
+                self.damage(block as usize, target);
                 self.targets[target].disk.corrupt(block, |bytes| {
                     let at = usize::from(at) % CHUNK;
                     if is_zeros {
@@ -2366,7 +2418,7 @@ impl<'a> World<'a> {
                 if block == other || !self.may_damage(target, block) {
                     return false;
                 }
-                self.silent[block as usize].insert(Target::ALL[target]);
+                self.damage(block as usize, target);
                 let bytes = self.targets[target].disk.newest(other).to_vec();
                 self.targets[target]
                     .disk
@@ -2395,7 +2447,7 @@ impl<'a> World<'a> {
                 if !self.may_damage(target, block) {
                     return false;
                 }
-                self.silent[block as usize].insert(Target::ALL[target]);
+                self.damage(block as usize, target);
                 self.targets[target].disk.unreadable.insert(block);
             }
             Step::FailWrite { target } => {
@@ -2444,6 +2496,7 @@ impl<'a> World<'a> {
                 if !self.targets[target].is_up
                     || !self.may_lose(target)
                     || self.targets[target].own.is_some()
+                    || self.rebuild.is_some()
                     || self.targets[target]
                         .disk
                         .superblock
@@ -2468,7 +2521,7 @@ impl<'a> World<'a> {
         let member = Targets::only(Target::ALL[target]);
         (0..3).all(|other| self.targets[other].is_well && self.targets[other].is_up)
             && self
-                .silent
+                .damaged
                 .iter()
                 .all(|silent| silent.minus(member).is_empty())
             && self.pending_damage() == 0
@@ -2509,7 +2562,7 @@ impl<'a> World<'a> {
         let hit: Vec<usize> = (0..3).filter(|&it| machines[it] == machine).collect();
         let has_service = machines[3] == machine;
         let others_are_well = (0..3).all(|it| hit.contains(&it) || self.targets[it].is_well);
-        let is_silent = self.silent.iter().any(|silent| {
+        let is_silent = self.damaged.iter().any(|silent| {
             hit.iter()
                 .any(|&it| !silent.minus(Targets::only(Target::ALL[it])).is_empty())
         });
@@ -2536,6 +2589,12 @@ impl<'a> World<'a> {
             let mut rng = Rng::with_seed(self.rng.u64(..));
             let was_up = self.targets[target].is_up;
             self.targets[target].lose_power(&mut rng);
+            for block in 0..self.damaged.len() {
+                if self.damaged[block].contains(Target::ALL[target]) {
+                    self.damage(block, target);
+                }
+            }
+            self.check_exposure();
             if was_up {
                 let delay = Duration::from_micros(self.rng.u64(0..100_000));
                 let start = Scheduled::StartTarget {
@@ -2692,6 +2751,8 @@ impl<'a> World<'a> {
     }
 }
 
+/// Reason for the end of a session that was closed cleanly.
+const CLOSED: &str = "closed";
 /// Identity of a disk of another set.
 const FOREIGN: u32 = u32::MAX;
 /// Time in which a target gets its own disk again.
