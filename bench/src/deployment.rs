@@ -432,26 +432,37 @@ pub fn no_twins(ours: &Implementation, theirs: &Implementation) -> Result<Option
 /// Shared library that the dynamic loader resolves for this role; `None` if it needs none.
 fn library(implementation: &Implementation, role: Role) -> Result<Option<PathBuf>, Error> {
     // The loader prints the resolved libraries instead of starting the program; a static program prints its help.
-    let output = implementation
-        .command(role)?
+    let mut command = implementation.command(role)?;
+    let program = Path::new(command.get_program()).to_owned();
+    let output = command
         .arg("--help")
         .env("LD_TRACE_LOADED_OBJECTS", "1")
         .output()?;
     match loaded(&String::from_utf8_lossy(&output.stdout)) {
-        Some(path) => Ok(Some(std::fs::canonicalize(&path).map_err(|error| {
+        Some((_, Some(path))) => Ok(Some(std::fs::canonicalize(&path).map_err(|error| {
             io::Error::new(error.kind(), format!("{}: {error}", path.display()))
         })?)),
+        Some((name, None)) => Err(Error::Io(io::Error::new(
+            io::ErrorKind::NotFound,
+            format!(
+                "{}: it needs {name}, which the loader does not find; name its directory with --library-path",
+                program.display()
+            ),
+        ))),
         None => Ok(None),
     }
 }
 
-/// Parses lines of the form `name => path (address)` or `name => not found`.
-fn loaded(text: &str) -> Option<PathBuf> {
+/// Parses lines of the form `name => path (address)` or `name => not found`: the name of DOCA's library, and its path if it was
+/// found.
+fn loaded(text: &str) -> Option<(String, Option<PathBuf>)> {
     LIBRARIES.iter().find_map(|name| {
         text.lines().find_map(|line| {
             let (library, path) = line.trim().split_once(" => ")?;
-            let path = path.rsplit_once(" (").map_or(path, |(path, _)| path);
-            library.starts_with(name).then(|| path.into())
+            let path = path.rsplit_once(" (").map(|(path, _)| path.into());
+            library
+                .starts_with(name)
+                .then(|| (library.to_owned(), path))
         })
     })
 }
@@ -482,9 +493,10 @@ mod tests {
     #[test]
     fn loader_output_is_parsed() {
         let text = "\tlinux-vdso.so.1 (0x1)\n\tlibdoca_common.so.2 => /opt/a b/libdoca_common.so.2 (0x2)\n\tlibc.so.6 => /lib/libc.so.6 (0x3)\n";
-        assert_eq!(loaded(text), Some("/opt/a b/libdoca_common.so.2".into()));
+        let path = Some("/opt/a b/libdoca_common.so.2".into());
+        assert_eq!(loaded(text), Some(("libdoca_common.so.2".to_owned(), path)));
         let missing = "\tlibsoftdoca.so.3 => not found\n";
-        assert_eq!(loaded(missing), Some("not found".into()));
+        assert_eq!(loaded(missing), Some(("libsoftdoca.so.3".to_owned(), None)));
         assert_eq!(loaded("\tlibc.so.6 => /lib/libc.so.6 (0x3)\n"), None);
         assert_eq!(loaded("Usage: doca_storage_target_rdma"), None);
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Command, CommandFactory as _};
-use clap_complete::Shell;
+use clap_complete::{Generator as _, Shell};
 use role_common::flags::lay_out;
 use role_common::{errln, outln};
 
@@ -50,6 +50,57 @@ fn whole() -> Command {
     whole
 }
 
+/// Names the section of a manual page with a command's examples, which clap_mangen calls EXTRA, and keeps its lines.
+fn with_examples(page: &str) -> String {
+    const HEADING: &str = ".SH EXTRA\n";
+    let Some((before, rest)) = page.split_once(HEADING) else {
+        return page.to_owned();
+    };
+    let end = rest.find("\n.SH ").map_or(rest.len(), |at| at + 1);
+    let (text, after) = rest.split_at(end);
+    let (heading, text) = match text.strip_prefix("Examples:\n") {
+        Some(examples) => ("EXAMPLES", examples),
+        None => ("NOTES", text),
+    };
+    format!("{before}.SH {heading}\n.nf\n{text}.fi\n{after}")
+}
+
+/// A command with what completions need, without hidden subcommands: `clap_complete` would complete these, too.
+fn without_hidden(command: &Command) -> Command {
+    // The names of a command live as long as the program, which exits after it has written the files.
+    let name: &'static str = command.get_name().to_owned().leak();
+    let mut visible = Command::new(name)
+        .about(command.get_about().cloned().unwrap_or_default())
+        .disable_help_flag(command.is_disable_help_flag_set())
+        .disable_version_flag(command.is_disable_version_flag_set())
+        .args(command.get_arguments().cloned());
+    if let Some(version) = command.get_version() {
+        let version: &'static str = version.to_owned().leak();
+        visible = visible.version(version);
+    }
+    let subcommands = command.get_subcommands();
+    visible.subcommands(
+        subcommands
+            .filter(|it| !it.is_hide_set())
+            .map(without_hidden),
+    )
+}
+
+/// The completions of a command for a shell.
+fn completions(shell: Shell, name: &str, command: &Command) -> Vec<u8> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut without_hidden(command), name, &mut script);
+    if shell == Shell::Bash {
+        // clap_complete 4.6 sets the name of a command with hyphens in one form, and compares it with the other.
+        let set = name.replace('-', "__");
+        let compared = name.replace('-', "__subcmd__");
+        script = String::from_utf8_lossy(&script)
+            .replace(&set, &compared)
+            .into_bytes();
+    }
+    script
+}
+
 fn write(directory: &Path) -> io::Result<usize> {
     let man = directory.join("usr/share/man/man1");
     fs::create_dir_all(&man)?;
@@ -60,7 +111,12 @@ fn write(directory: &Path) -> io::Result<usize> {
         // Includes all subcommands that are not hidden.
         clap_mangen::generate_to(command.disable_help_subcommand(true), &man)?;
     }
-    let mut files = fs::read_dir(&man)?.count();
+    let mut files = 0;
+    for page in fs::read_dir(&man)? {
+        let page = page?.path();
+        fs::write(&page, with_examples(&fs::read_to_string(&page)?))?;
+        files += 1;
+    }
     let shells = [
         (Shell::Bash, "usr/share/bash-completion/completions"),
         (Shell::Zsh, "usr/share/zsh/vendor-completions"),
@@ -72,8 +128,9 @@ fn write(directory: &Path) -> io::Result<usize> {
         let named = reference_roles()
             .iter()
             .map(|role| (role.program, (role.command)(role.program)));
-        for (name, mut command) in named.chain([(NAME, whole())]) {
-            clap_complete::generate_to(shell, &mut command, name, &place)?;
+        for (name, command) in named.chain([(NAME, whole())]) {
+            let file = place.join(shell.file_name(name));
+            fs::write(file, completions(shell, name, &command))?;
             files += 1;
         }
     }
@@ -106,7 +163,20 @@ mod tests {
             let page = read(&format!("usr/share/man/man1/{page}.1"));
             assert!(page.contains("backing\\-file"), "{page}");
         }
-        assert!(read("usr/share/man/man1/doca-storage.1").contains("doca\\-storage"));
+        let whole = read("usr/share/man/man1/doca-storage.1");
+        assert!(whole.contains("doca\\-storage"));
+        let (_, examples) = whole
+            .split_once(".SH EXAMPLES\n.nf\n")
+            .expect("a section with examples");
+        let (examples, _) = examples.split_once(".fi\n.SH ").expect("its end");
+        assert_eq!(examples.lines().count(), 4, "{examples}");
+        // Commands and explanations are aligned.
+        let columns: Vec<_> = examples
+            .lines()
+            .filter_map(|line| line.trim_start().find("   "))
+            .collect();
+        assert_eq!(columns.len(), 2, "{examples}");
+        assert!(!whole.contains("EXTRA"), "{whole}");
         let bash = read("usr/share/bash-completion/completions/doca-storage.bash");
         assert!(bash.contains("--data-p-storage") && bash.contains("conformance"));
         assert!(

@@ -30,7 +30,7 @@ const NAME: &str = "doca-storage";
 
 const EXAMPLES: &str = "\
 Examples:
-  doca-storage                       the demo, with content that the program brings
+  doca-storage                       the demo, with content of its own
   doca-storage demo --content photo.raw --workers 2
   doca-storage demo --block-size 1048576 --blocks-per-io 4
   doca-storage target --help         a role, with the flags of the reference";

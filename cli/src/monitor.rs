@@ -143,7 +143,7 @@ pub fn status(options: &StatusOptions) -> ExitCode {
     if options.json {
         outln!("{}", status_document(&observed));
     } else {
-        outln!("{}", status_table(&observed));
+        outln!("{}", status_table(&observed, table::width()));
     }
     let mut code = ExitCode::SUCCESS;
     for one in &observed {
@@ -164,12 +164,12 @@ fn status_document(observed: &[Observed]) -> Value {
 }
 
 const STATUS_LAYOUT: Layout<'_> = Layout {
-    right: &[2, 3, 4, 5, 6, 7, 8, 10],
-    optional: &[8, 7, 10, 6, 3],
+    right: &[2, 3, 4, 5, 6, 7, 8, 10, 11],
+    optional: &[10, 8, 2, 3, 7, 6, 5, 4],
     flexible: Some(9),
 };
 
-fn status_table(observed: &[Observed]) -> String {
+fn status_table(observed: &[Observed], width: Option<usize>) -> String {
     let mut rows = Builder::new();
     rows.push_record([
         "endpoint",
@@ -216,7 +216,7 @@ fn status_table(observed: &[Observed]) -> String {
             role.error_count().to_string(),
         ]);
     }
-    table::render(rows, STATUS_LAYOUT)
+    table::render_within(rows, STATUS_LAYOUT, width)
 }
 
 #[cfg(test)]
@@ -234,6 +234,46 @@ mod tests {
         );
         for wrong in ["", "localhost", "65536", "127.0.0.1:x", "127.0.0:1", ":80"] {
             assert!(endpoint(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn status_of_80_columns_shows_redundancy_and_errors_in_whole_words() {
+        let page = "doca_storage_build_info{role=\"doca_storage_comch_to_rdma_gga_offload\"} 1\n\
+                    doca_storage_operations_total{kind=\"read\"} 123456789\n\
+                    doca_storage_errors_total{kind=\"failed\"} 123456\n\
+                    doca_storage_redundancy_state{state=\"rebuilding\"} 1\n\
+                    doca_storage_target_online{target=\"data_2\"} 0\n\
+                    doca_storage_missed_stripes 1234567\n\
+                    doca_storage_work_progress_ratio{work=\"rebuild\"} 0.25\n";
+        let observed = [
+            Observed {
+                endpoint: "storage-1.example:9104".to_owned(),
+                role: Role::parse(page),
+            },
+            Observed {
+                endpoint: "9101".to_owned(),
+                role: Err("refused".to_owned()),
+            },
+        ];
+        for width in [80, 100, 120] {
+            let text = status_table(&observed, Some(width));
+            for word in [
+                "storage-1.example:9104",
+                "gga-offload",
+                "no answer",
+                "rebuilding,",
+                "data_2,",
+                "1234567",
+                "123456",
+                "errors",
+            ] {
+                assert!(text.contains(word), "{word} at {width}:\n{text}");
+            }
+            assert!(
+                text.lines().all(|line| line.chars().count() <= width),
+                "{text}"
+            );
         }
     }
 

@@ -335,7 +335,13 @@ fn build(checkout: &Path) -> Result<PathBuf> {
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()
-        .map_err(|error| format!("cannot start cargo, which has to build {PACKAGE}: {error}"))?;
+        .map_err(|error| {
+            format!(
+                "expected {0} beside this program or in ../lib, found none, and cannot start cargo to build it: {error}; \
+                 install the package libsoftdoca3, or give the library with --library",
+                softdoca_sdk::SONAME
+            )
+        })?;
     if !output.status.success() {
         return Err(format!("cargo could not build {PACKAGE}: {}", output.status).into());
     }

@@ -36,7 +36,8 @@ pub fn render(rows: Builder, layout: Layout<'_>) -> String {
     render_within(rows, layout, width())
 }
 
-fn render_within(rows: Builder, layout: Layout<'_>, width: Option<usize>) -> String {
+/// As [`render`], for a given width; `None` for unlimited lines.
+pub fn render_within(rows: Builder, layout: Layout<'_>, width: Option<usize>) -> String {
     let width = width.unwrap_or(usize::MAX);
     let (mut text, left_out) = fit(rows, layout, width);
     if !left_out.is_empty() {

@@ -75,6 +75,8 @@ fn flags_that_do_not_fit_together_are_wrong_usage() {
     let commands = [
         "initiator -d 3b:00.0 --cpu 0 --execution-strategy read_only_data_validity_test",
         &format!("gga-offload {service} {targets} --rebuild data_1"),
+        &format!("gga-offload {service} {targets} --degraded on"),
+        &format!("gga-offload {service} {targets} --logical-block-size 4096 --degraded off"),
         &format!("zero-copy {service} --storage-server 127.0.0:1"),
         "target -d 3b:00.0 --cpu 0 --listen-port 0 --json /no/such/file",
         "conformance layout --only nonsense",

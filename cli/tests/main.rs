@@ -5,6 +5,7 @@ mod support;
 
 mod bench;
 mod blocks;
+mod completions;
 mod degraded;
 mod demo;
 mod documents;

@@ -171,7 +171,7 @@ fn latency_histogram_counts_every_transaction() {
 
 #[test]
 fn gga_metrics_show_a_lost_and_a_rebuilt_target() {
-    let mut set = Set::new("crc32c");
+    let mut set = Set::new();
     let content = set.content(0);
     set.write(&content);
     let service = set.service(&[&METRICS[..], &["--sessions", "1"]].concat());
@@ -280,7 +280,7 @@ const ADDED: [&str; 2] = ["instance", "job"];
 #[test]
 fn dashboard_and_alerts_name_exported_metrics_and_labels() {
     // Pages of every kind of role.
-    let set = Set::new("crc32c");
+    let set = Set::new();
     let content = set.content(0);
     set.write(&content);
     let service = set.service(&[&METRICS[..], &["--sessions", "1"]].concat());

@@ -5,13 +5,16 @@ use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::metrics::{endpoint, value_is};
 use crate::nbd_client::{
-    Client, EINVAL, EPERM, FLUSH, FUA, Reply, WRITE, WRITE_ZEROES, pattern, reply, request,
+    Client, EINVAL, EPERM, FLUSH, FUA, READ, Reply, WRITE, WRITE_ZEROES, pattern, reply, request,
 };
-use crate::support::{Sandbox, TIMEOUT, default_deadline, ended, expect_failure, mentions, text};
+use crate::support::gga::{OF_SETS, TARGETS};
+use crate::support::{
+    Resources, Sandbox, TIMEOUT, default_deadline, ended, expect_failure, mentions, text,
+};
 use deployment::process::{Process, Signal};
 
 pub const FOREVER: [&str; 2] = ["--sessions", "forever"];
@@ -145,11 +148,10 @@ fn zero_copy_keeps_writes() {
 #[test]
 fn gga_offload_keeps_writes() {
     let sandbox = Sandbox::new();
-    // Chunk size for blocks that hold incompressible data.
-    let targets = crate::support::gga::TARGETS.map(|name| target(&sandbox, name, "2112"));
+    // Size of the chunks of blocks of 4096 bytes.
+    let targets = TARGETS.map(|name| target(&sandbox, name, "2112"));
     let ports = targets.each_ref().map(|(_, port)| *port);
-    let logical = ["--cpu", "0", "--logical-block-size", "4096"];
-    let service = sandbox.gga_service(ports, 1, &[&FOREVER[..], &logical[2..]].concat());
+    let service = sandbox.gga_service(ports, 1, &[&FOREVER[..], &OF_SETS].concat());
     writes_are_kept(&sandbox);
     stop(service);
     targets.into_iter().for_each(|(target, _)| stop(target));
@@ -207,10 +209,9 @@ fn write_until_disconnected(
 #[test]
 fn killed_front_end_loses_no_block_while_a_target_is_offline() {
     let sandbox = Sandbox::new();
-    let targets = crate::support::gga::TARGETS.map(|name| target(&sandbox, name, "2112"));
+    let targets = TARGETS.map(|name| target(&sandbox, name, "2112"));
     let ports = targets.each_ref().map(|(_, port)| *port);
-    let logical = ["--logical-block-size", "4096", "--degraded", "on"];
-    let service = sandbox.gga_service(ports, 1, &[&FOREVER[..], &logical].concat());
+    let service = sandbox.gga_service(ports, 1, &[&FOREVER[..], &OF_SETS].concat());
     let [data_1, (data_2, _), (mut data_p, _)] = targets;
     let mut versions = [Versions::default(); BLOCKS];
     let (mut server, mut socket) = serve(&sandbox, &[]);
@@ -272,6 +273,54 @@ fn requests_wait_for_a_service_that_is_restarted() {
     // One of its sessions was interrupted, so its exit status is not 0.
     target.signal(Signal::TERM);
     expect_failure(target);
+}
+
+/// Memory of a process in KiB, once it has not changed for a second.
+fn settled_memory(process: &Process) -> u64 {
+    let (mut memory, mut since) = (Resources::of(process).memory, Instant::now());
+    while since.elapsed() < Duration::from_secs(1) {
+        std::thread::sleep(Duration::from_millis(10));
+        let now = Resources::of(process).memory;
+        if now != memory {
+            (memory, since) = (now, Instant::now());
+        }
+    }
+    memory
+}
+
+#[test]
+fn unread_replies_take_no_more_memory_than_documented() {
+    /// KiB per connection, see the limits in docs/src/block-device.md, and for the connection itself.
+    const PROMISED: u64 = (4 << 10) + 512;
+    /// KiB of the buffers of the queue, which all connections share.
+    const BUFFERS: u64 = 64 << 10;
+    const CLIENTS: u64 = 24;
+    let sandbox = Sandbox::new();
+    let (target, port) = zero_copy_target(&sandbox);
+    let service = sandbox.service(port, &FOREVER);
+    let (server, socket) = serve(&sandbox, &["--client-timeout", "1h"]);
+    let mut reader = Client::transmitting(&socket, false);
+    reader.read_simple(0, 1 << 20).expect("read");
+    let before = settled_memory(&server);
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|number| {
+            let mut client = Client::transmitting(&socket, number % 4 == 0);
+            let timeout = Some(Duration::from_millis(50));
+            client.stream.set_write_timeout(timeout).expect("a timeout");
+            let read = request(0, READ, 1, 0, SIZE as u32);
+            while client.stream.write(&read).is_ok() {}
+            client
+        })
+        .collect();
+    let grown = settled_memory(&server) - before;
+    let limit = CLIENTS * PROMISED + BUFFERS;
+    assert!(grown <= limit, "{grown} KiB, expected at most {limit}");
+    // They do not keep others from reading.
+    assert!(reader.read_simple(0, SIZE as u32).is_ok());
+    drop(clients);
+    stop(server);
+    stop(service);
+    stop(target);
 }
 
 #[test]

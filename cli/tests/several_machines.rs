@@ -18,7 +18,7 @@ use deployment::network::Network;
 use deployment::port::Port;
 use deployment::process::{Process, Signal};
 use libtest_mimic::{Arguments, Failed, Trial};
-use support::gga::{self};
+use support::gga;
 use support::{
     Certificates, TIMEOUT, default_deadline, document, killed, long_timeouts, start_target, text,
     wait_for_io, wait_for_log, wait_for_value, waiting,
@@ -417,7 +417,7 @@ fn lost_target_rejoins_over_tls() -> Result<(), Failed> {
             "--block-count",
             BLOCKS,
             "--block-size",
-            "2048",
+            "2112",
             "--sessions",
             "forever",
             "--backing-file",
@@ -442,11 +442,11 @@ fn lost_target_rejoins_over_tls() -> Result<(), Failed> {
     let authority = ["--tls-ca".to_owned(), certificates.path("ca")];
     let arguments: Vec<String> = storage.chain(tls).chain(authority).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let degraded = ["--degraded", "on", "--control-timeout", "20"];
+    let flags = [&gga::OF_SETS[..], &["--control-timeout", "20"]].concat();
     let near = machine("near", good);
-    let service = near.service("gga-offload", &arguments, &degraded);
+    let service = near.service("gga-offload", &arguments, &flags);
     let content = directory.path().join("content");
-    std::fs::write(&content, support::gga::compressible(64 * 4096))?;
+    std::fs::write(&content, gga::noise(64 * 4096))?;
     let initiator = near.initiator(&[
         "--execution-strategy",
         "read_write_data_validity_test",

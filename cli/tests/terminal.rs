@@ -355,7 +355,7 @@ fn sessions_of_roles_fit() {
     let service = waiting(start(
         "service",
         &format!(
-            "gga-offload -d 03:00.0 -r 3b:00.0 --cpu 0 --logical-block-size 4096 --degraded on --metrics 0 --control-timeout 60{flags}"
+            "gga-offload -d 03:00.0 -r 3b:00.0 --cpu 0 --logical-block-size 4096 --metrics 0 --control-timeout 60{flags}"
         ),
     ));
     let endpoint = said_endpoint(&service);
@@ -477,12 +477,69 @@ fn interrupted_commands_fit() {
     }
 }
 
-/// Sends SIGINT to the program that `script` records, and returns its exit code and its output.
-fn interrupted(mut recorded: Process) -> (Option<i32>, String) {
-    let children = format!("/proc/{0}/task/{0}/children", recorded.id());
+/// Process of the program that `script` records.
+fn child(recorder: u32) -> rustix::process::Pid {
+    let children = format!("/proc/{recorder}/task/{recorder}/children");
     let children = std::fs::read_to_string(children).expect("it runs");
     let child: i32 = children.trim().parse().expect("one child");
-    let child = rustix::process::Pid::from_raw(child).expect("a process");
+    rustix::process::Pid::from_raw(child).expect("a process")
+}
+
+/// Waits for the exit of a process that is not a child of this one; kills it if it does not exit.
+fn wait_for_orphan(process: rustix::process::Pid) {
+    let status = format!("/proc/{}/stat", process.as_raw_nonzero());
+    let deadline = default_deadline();
+    // The state follows the name. The new parent of an orphan need not reap it.
+    while std::fs::read_to_string(&status).is_ok_and(|status| !status.contains(") Z")) {
+        if std::time::Instant::now() >= deadline {
+            let _ = rustix::process::kill_process(process, rustix::process::Signal::KILL);
+            panic!("it runs without its terminal");
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn top_exits_with_its_terminal() {
+    let sandbox = Sandbox::new();
+    // A closed terminal sends SIGHUP to its processes, which may ignore it.
+    for signal in ["", "trap '' HUP; "] {
+        let code = sandbox.path("code");
+        let _ = std::fs::remove_file(&code);
+        // The shell ignores the signal in any case, and writes the exit code of `top`.
+        let line = format!(
+            "stty cols 80 rows 24; trap : HUP; ({signal}exec {PROGRAM} top 1 2); echo $? > {}.new; mv {0}.new {0}",
+            text(&code)
+        );
+        let mut recorder = Command::new("script");
+        let mut recorder = recorder
+            .args(["--quiet", "--flush", "--command", &line, "/dev/null"])
+            .env("SOFTDOCA_RUNTIME_DIR", sandbox.runtime())
+            .env("TERM", "xterm-256color")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("script (of util-linux) is installed");
+        let mut screen = recorder.stdout.take().expect("piped");
+        let mut shown = Vec::new();
+        while !String::from_utf8_lossy(&shown).contains("0 of 2 roles") {
+            let mut part = [0; 4096];
+            let count = screen.read(&mut part).expect("a screen");
+            assert!(count != 0, "{}", String::from_utf8_lossy(&shown));
+            shown.extend_from_slice(&part[..count]);
+        }
+        let shell = child(recorder.id());
+        recorder.kill().expect("it runs");
+        recorder.wait().expect("it was killed");
+        wait_for_orphan(shell);
+        let code = std::fs::read_to_string(&code).expect("the exit code of top");
+        assert_eq!(code.trim(), "1", "{line}");
+    }
+}
+
+/// Sends SIGINT to the program that `script` records, and returns its exit code and its output.
+fn interrupted(mut recorded: Process) -> (Option<i32>, String) {
+    let child = child(recorded.id());
     rustix::process::kill_process(child, rustix::process::Signal::INT).expect("it runs");
     let status = recorded.wait(default_deadline());
     recorded.drain(TIMEOUT);

@@ -161,11 +161,7 @@ fn lost_target_rejoins_over_tls_with_a_certificate_of_the_same_authority() {
     let good = with("ca-127.0.0.1", "--tls-client-ca");
     let bad = with("other-127.0.0.1", "--tls-client-ca");
     let service = with("ca-storage.example", "--tls-ca");
-    let mut set = Set::with_flags(
-        sandbox,
-        &[&["--degraded", "on"], &service[..]].concat(),
-        &good,
-    );
+    let mut set = Set::with_flags(sandbox, &service, &good);
     let content = set.content(0);
     let service = set.service(&[]);
     let writer = set.writer(&content);

@@ -336,7 +336,7 @@ pub enum Mode {
     Once,
     /// The other roles run with `--sessions forever`, and serve the next session.
     Serving,
-    /// The service runs with `--degraded on`, and continues without a target.
+    /// The service runs with `--logical-block-size`, and continues without a target.
     Degraded,
 }
 

@@ -452,6 +452,8 @@ fn payload(payload: &Payload) -> Vec<(&'static str, String)> {
             ("version_slots", storage.version_slots.to_string()),
             ("last_epoch", storage.last_epoch.to_string()),
             ("last_number", storage.last_number.to_string()),
+            ("retired_epoch", storage.retired_epoch.to_string()),
+            ("retired_number", storage.retired_number.to_string()),
             ("unretired", storage.unretired.len().to_string()),
         ],
         Payload::InitStorageRequest(init) => vec![

@@ -270,8 +270,6 @@ pub struct Traits {
     pub checks_read_offsets: bool,
     /// The zero-copy service: an error of a target is forwarded to the initiator.
     pub forwards_errors: bool,
-    /// Generators write a checksum into each block, and gga services recover a block with a wrong one through parity.
-    pub checksums: bool,
     /// Initiators: there is a flag `--io-timeout`, with a default of some seconds.
     pub io_timeout: bool,
     /// Initiators: flag for the number of I/Os in flight.
@@ -290,7 +288,6 @@ impl Traits {
         looks_at_results: true,
         checks_read_offsets: true,
         forwards_errors: true,
-        checksums: true,
         io_timeout: true,
         transactions_flag: "--transaction-count",
         one_pass: false,
@@ -303,7 +300,6 @@ impl Traits {
         looks_at_results: false,
         checks_read_offsets: false,
         forwards_errors: false,
-        checksums: false,
         io_timeout: false,
         transactions_flag: "--transaction-count",
         one_pass: false,
@@ -527,7 +523,7 @@ mod tests {
         let mixed = Implementation::in_directory("mixed", directory.path()).expect("programs");
         let mixed = Member::probe(mixed).expect("programs");
         let ours = mixed.traits(Role::Target);
-        assert!(ours.checksums && !ours.io_timeout);
+        assert!(ours.protocol && !ours.io_timeout);
         assert_eq!(mixed.traits(Role::ZeroCopy), Traits::REFERENCE);
         assert!(!mixed.has(Role::Initiator));
     }

@@ -1,26 +1,28 @@
 //! A scripted storage target for one session, which can inject faults.
 
+mod versions;
 mod worker;
 
 use std::collections::HashSet;
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use doca::{Device, MemoryRegion, Mmap};
 use wire::control::{
-    AnnouncedStorage, FrameDecoder, IdentifiedStorage, IdentityQuery, Message, Payload,
-    RdmaConnectionDetails, RdmaConnectionRole, RecordState, StorageDetails,
+    AnnouncedStorage, FEATURE_VERSIONS, FrameDecoder, IdentifiedStorage, IdentityQuery, Message,
+    Payload, RdmaConnectionDetails, RdmaConnectionRole, RecordState, StorageDetails,
 };
-use wire::io_message::{Repr, SIZE};
+use wire::io_message::{Repr, SIZE, Version};
 use wire::release::Release;
 
 use super::role::REMOTE;
 use worker::{Io, Storage, Worker};
 
+pub use versions::Versions;
 pub(crate) use worker::{Io as IoOfRelease, Messages};
 
 /// Failure of a scripted target.
@@ -57,17 +59,88 @@ pub struct Script {
     /// Number of superblocks that it persists before it stops answering these requests; `None` for a target without
     /// superblocks, like the reference's.
     pub records: Option<u32>,
-    /// Extensions of the data path that it announces (`FeatureQuery::features`). With 0, it does not support
+    /// Extensions of the data path that it announces (`FeatureQuery::features`), and supports. With 0, it does not support
     /// announcements, as the reference.
     pub features: u32,
     /// Release of its services' protocol.
     pub release: Release,
 }
 
+/// State of a storage that outlives a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept {
+    /// Contents of the blocks: the newest version of each.
+    pub content: Vec<u8>,
+    /// Unique identity of the storage.
+    pub identity: Bytes,
+    /// The last superblock; its state is `None` if there is none.
+    pub superblock: IdentityQuery,
+    /// Earlier versions of blocks.
+    pub versions: Versions,
+}
+
+impl Kept {
+    /// A new storage with these contents.
+    #[must_use]
+    pub fn new(content: Vec<u8>) -> Self {
+        Self {
+            content,
+            identity: Bytes::copy_from_slice(&fastrand::u128(..).to_be_bytes()),
+            superblock: NO_SUPERBLOCK,
+            versions: Versions::default(),
+        }
+    }
+}
+
+const NO_SUPERBLOCK: IdentityQuery = IdentityQuery {
+    set_high: 0,
+    set_low: 0,
+    epoch: 0,
+    epoch_id: 0,
+    next_epoch: 0,
+    next_epoch_id: 0,
+    member: 0,
+    state: RecordState::None,
+    format: 0,
+    matrix: 0,
+    logical_block_size: 0,
+};
+
+/// I/O message that a scripted target has received or sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Recorded {
+    /// Number of the target, as given with the recorder.
+    pub target: usize,
+    pub io: Repr,
+    /// Version in the request; zeros if there was none.
+    pub version: Version,
+    /// `false` for a request, `true` for its result, with the type of the request.
+    pub is_result: bool,
+}
+
+/// Records the I/O messages of several scripted targets in one order: a result before it can arrive, a request after it was sent.
+#[derive(Debug, Clone, Default)]
+pub struct Recorder(Arc<Mutex<Vec<Recorded>>>);
+
+impl Recorder {
+    /// The messages so far.
+    #[must_use]
+    pub fn messages(&self) -> Vec<Recorded> {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Recorded>> {
+        // Messages are only ever appended.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 #[derive(Debug)]
 pub struct ScriptedTarget {
     listener: TcpListener,
     script: Script,
+    kept: Option<Kept>,
+    recorder: Option<(usize, Recorder)>,
 }
 
 impl ScriptedTarget {
@@ -89,7 +162,23 @@ impl ScriptedTarget {
         Ok(Self {
             listener: TcpListener::bind(address)?,
             script,
+            kept: None,
+            recorder: None,
         })
+    }
+
+    /// Serves this storage, left by an earlier session, instead of a new one with the script's contents.
+    #[must_use]
+    pub fn with_kept(mut self, kept: Kept) -> Self {
+        self.kept = Some(kept);
+        self
+    }
+
+    /// Records its I/O messages, with this number of the target.
+    #[must_use]
+    pub fn with_recorder(mut self, target: usize, recorder: &Recorder) -> Self {
+        self.recorder = Some((target, recorder.clone()));
+        self
     }
 
     /// TCP port of the control connection.
@@ -108,7 +197,25 @@ impl ScriptedTarget {
     ///
     /// The target could not follow its script. A service that disconnects early is not an error.
     pub fn serve(self) -> Result<Vec<u8>, Error> {
-        serve(&self.listener, &self.script)
+        self.serve_and_keep().map(|kept| kept.content)
+    }
+
+    /// As [`serve`](Self::serve), and returns the whole state of the storage.
+    ///
+    /// # Errors
+    ///
+    /// As those of `serve`.
+    pub fn serve_and_keep(self) -> Result<Kept, Error> {
+        let Self {
+            listener,
+            script,
+            kept,
+            recorder,
+        } = self;
+        let kept = kept.unwrap_or_else(|| Kept::new(script.content.clone()));
+        let mut session = Session::with_kept(&script, kept)?;
+        session.faults.recorder = recorder;
+        serve(&listener, session)
     }
 }
 
@@ -117,9 +224,8 @@ impl ScriptedTarget {
 /// Sleep between two idle polls.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Serves one session, until the service has shut it down or disconnected. Returns the contents of the storage.
-fn serve(listener: &TcpListener, script: &Script) -> Result<Vec<u8>, Error> {
-    let mut session = Session::new(script)?;
+/// Serves one session, until the service has shut it down or disconnected. Returns the state of the storage.
+fn serve(listener: &TcpListener, mut session: Session) -> Result<Kept, Error> {
     let (stream, _) = listener.accept()?;
     stream.set_nonblocking(true)?;
     stream.set_nodelay(true)?;
@@ -143,7 +249,7 @@ fn serve(listener: &TcpListener, script: &Script) -> Result<Vec<u8>, Error> {
             Received::Nothing => std::thread::sleep(PAUSE),
         }
     }
-    session.into_content()
+    session.into_kept()
 }
 
 struct Connection {
@@ -205,8 +311,11 @@ pub(crate) struct Session {
     local: Mmap,
     region: Arc<MemoryRegion>,
     faults: Faults,
-    records: Option<Records>,
+    records: Records,
     features: u32,
+    /// Extensions that were announced in this session.
+    announced: u32,
+    versions: Versions,
     release: Release,
     running: bool,
 }
@@ -214,20 +323,31 @@ pub(crate) struct Session {
 impl Session {
     /// Creates a session with the contents and the fault of the script.
     pub(crate) fn new(script: &Script) -> Result<Self, Error> {
+        Self::with_kept(script, Kept::new(script.content.clone()))
+    }
+
+    /// As [`new`](Self::new), of a storage in this state.
+    fn with_kept(script: &Script, kept: Kept) -> Result<Self, Error> {
         let device = Device::open(&script.device)?;
-        let region = MemoryRegion::new(script.content.len())?;
-        region.write(0, &script.content)?;
+        let region = MemoryRegion::new(kept.content.len())?;
+        region.write(0, &kept.content)?;
         let local = Mmap::register(&device, Arc::clone(&region), REMOTE)?;
         Ok(Self {
             workers: Vec::new(),
             device,
             block_size: script.block_size,
-            capacity: script.content.len() as u64,
+            capacity: kept.content.len() as u64,
             local,
             region,
             faults: Faults::new(script.fault, script.block_size),
-            records: script.records.map(Records::new),
+            records: Records {
+                identity: kept.identity,
+                kept: kept.superblock,
+                left: script.records,
+            },
             features: script.features,
+            announced: 0,
+            versions: kept.versions,
             release: script.release,
             running: false,
         })
@@ -248,10 +368,15 @@ impl Session {
         self.running
     }
 
-    /// Final contents of the storage. Closes the workers' connections first, so that no peer can write any more.
-    fn into_content(mut self) -> Result<Vec<u8>, Error> {
+    /// Final state of the storage. Closes the workers' connections first, so that no peer can write any more.
+    fn into_kept(mut self) -> Result<Kept, Error> {
         self.workers.clear();
-        self.content()
+        Ok(Kept {
+            content: self.content()?,
+            identity: self.records.identity,
+            superblock: self.records.kept,
+            versions: self.versions,
+        })
     }
 
     /// Current contents of the storage.
@@ -263,8 +388,7 @@ impl Session {
 
     /// Returns `true` if a request must not be answered.
     fn withholds(&mut self, request: &Payload) -> bool {
-        let records = self.records.as_mut();
-        records.is_some_and(|records| records.withholds(request))
+        self.records.withholds(request)
     }
 
     /// Executes a request and returns the response.
@@ -274,19 +398,12 @@ impl Session {
             block_size: self.block_size,
         };
         Ok(match request {
-            Payload::IdentifyStorageRequest(query) if let Some(records) = &mut self.records => {
-                records.answer(query, &details)
+            Payload::IdentifyStorageRequest(query) if self.records.left.is_some() => {
+                self.records.answer(query, &details)
             }
             Payload::AnnounceStorageRequest(query) if query.features & self.features != 0 => {
-                Payload::AnnouncedStorageResponse(AnnouncedStorage {
-                    total_size: details.total_size,
-                    block_size: details.block_size,
-                    features: query.features & self.features,
-                    version_slots: 0,
-                    last_epoch: 0,
-                    last_number: 0,
-                    unretired: Bytes::new(),
-                })
+                self.announced = query.features & self.features;
+                Payload::AnnouncedStorageResponse(self.announcement(&details))
             }
             // Like the reference, it ignores the fields after the shorter request.
             Payload::QueryStorageRequest
@@ -301,6 +418,9 @@ impl Session {
                 let remote = Mmap::import(&self.device, &init.mmap_export_blob)?;
                 let storage = Arc::new(Storage {
                     local: self.local.clone(),
+                    region: Arc::clone(&self.region),
+                    block_size: self.block_size,
+                    has_versions: self.has_versions(),
                     messages: Messages {
                         release: self.release,
                         requester_address: remote.base_address(),
@@ -357,9 +477,39 @@ impl Session {
     /// Executes the I/Os that have arrived.
     pub(crate) fn progress(&mut self) -> Result<(), Error> {
         for worker in &mut self.workers {
-            worker.progress(&mut self.faults)?;
+            worker.progress(&mut self.faults, &mut self.versions)?;
         }
         Ok(())
+    }
+
+    fn has_versions(&self) -> bool {
+        self.announced & FEATURE_VERSIONS != 0
+    }
+
+    fn announcement(&self, details: &StorageDetails) -> AnnouncedStorage {
+        let nothing = AnnouncedStorage {
+            total_size: details.total_size,
+            block_size: details.block_size,
+            features: self.announced,
+            version_slots: 0,
+            last_epoch: 0,
+            last_number: 0,
+            retired_epoch: 0,
+            retired_number: 0,
+            unretired: Bytes::new(),
+        };
+        if !self.has_versions() {
+            return nothing;
+        }
+        let (last_epoch, last_number) = self.versions.last();
+        let unretired = self.versions.unretired();
+        AnnouncedStorage {
+            version_slots: versions::SLOTS,
+            last_epoch,
+            last_number,
+            unretired: unretired.flat_map(u64::to_be_bytes).collect(),
+            ..nothing
+        }
     }
 }
 
@@ -370,38 +520,17 @@ impl Session {
 struct Records {
     identity: Bytes,
     kept: IdentityQuery,
-    /// Number of superblocks that it will still persist.
-    left: u32,
+    /// Number of superblocks that it will still persist; `None` if it has none.
+    left: Option<u32>,
 }
 
 impl Records {
-    /// State without a superblock, that will persist up to `most` of them.
-    fn new(most: u32) -> Self {
-        Self {
-            identity: Bytes::copy_from_slice(&fastrand::u128(..).to_be_bytes()),
-            kept: IdentityQuery {
-                set_high: 0,
-                set_low: 0,
-                epoch: 0,
-                epoch_id: 0,
-                next_epoch: 0,
-                next_epoch_id: 0,
-                member: 0,
-                state: RecordState::None,
-                format: 0,
-                matrix: 0,
-                logical_block_size: 0,
-            },
-            left: most,
-        }
-    }
-
     /// Returns `true` if a request must not be answered; [`answer`](Self::answer) persists the superblocks in other requests.
     fn withholds(&mut self, request: &Payload) -> bool {
         match request {
             Payload::IdentifyStorageRequest(query) if query.state != RecordState::None => {
-                let withholds = self.left == 0;
-                self.left = self.left.saturating_sub(1);
+                let withholds = self.left == Some(0);
+                self.left = self.left.map(|left| left.saturating_sub(1));
                 withholds
             }
             _ => false,
@@ -486,12 +615,19 @@ pub enum Fault {
     SwallowIo {
         nth: u64,
     },
+    /// Reads of this block fail with `DOCA_ERROR_IO_FAILED` until it is written.
+    UnreadableBlock(u64),
+    /// Flushes are answered with this `doca_error_t`.
+    FailFlush {
+        /// The result, not 0.
+        result: u32,
+    },
 }
 
 /// The text is not the name of a fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "expected none, ignore-writes, swap-blocks:A:B, replay-previous-pass, fail-io:N:RESULT, scribble-after-read, answer-twice, answer-late, echo, truncate, nonsense:N, reverse:N or swallow-io:N, \
+    "expected none, ignore-writes, swap-blocks:A:B, replay-previous-pass, fail-io:N:RESULT, unreadable-block:B, fail-flush:RESULT, scribble-after-read, answer-twice, answer-late, echo, truncate, nonsense:N, reverse:N or swallow-io:N, \
      got {0:?}"
 )]
 pub struct UnknownFault(String);
@@ -502,20 +638,23 @@ impl FromStr for Fault {
     fn from_str(text: &str) -> Result<Self, UnknownFault> {
         let unknown = || UnknownFault(text.to_owned());
         let number = |word: &str| word.parse::<u64>().map_err(|_| unknown());
+        let result = |word: &str| match u32::try_from(number(word)?) {
+            Ok(result @ 1..) => Ok(result),
+            _ => Err(unknown()),
+        };
         match text.split(':').collect::<Vec<_>>()[..] {
             ["none"] => Ok(Self::None),
             ["ignore-writes"] => Ok(Self::IgnoreWrites),
             ["swap-blocks", a, b] => Ok(Self::SwapBlocks(number(a)?, number(b)?)),
             ["replay-previous-pass"] => Ok(Self::ReplayPreviousPass),
-            ["fail-io", nth, result] => {
-                let result = u32::try_from(number(result)?)
-                    .ok()
-                    .filter(|&result| result != 0);
-                Ok(Self::FailIo {
-                    nth: number(nth)?,
-                    result: result.ok_or_else(unknown)?,
-                })
-            }
+            ["fail-io", nth, code] => Ok(Self::FailIo {
+                nth: number(nth)?,
+                result: result(code)?,
+            }),
+            ["unreadable-block", block] => Ok(Self::UnreadableBlock(number(block)?)),
+            ["fail-flush", code] => Ok(Self::FailFlush {
+                result: result(code)?,
+            }),
             ["answer-twice"] => Ok(Self::AnswerTwice),
             ["answer-late"] => Ok(Self::AnswerLate),
             ["echo"] => Ok(Self::Echo),
@@ -554,6 +693,7 @@ struct Faults {
     written: HashSet<u64>,
     /// I/Os so far, if they are recorded.
     received: Option<Vec<Repr>>,
+    recorder: Option<(usize, Recorder)>,
 }
 
 impl Faults {
@@ -564,6 +704,7 @@ impl Faults {
             ios: 0,
             written: HashSet::new(),
             received: None,
+            recorder: None,
         }
     }
 
@@ -581,9 +722,34 @@ impl Faults {
     }
 
     /// Records an I/O that has arrived.
-    fn record(&mut self, io: &Repr) {
+    fn record(&mut self, io: &Repr, version: Version) {
         if let Some(received) = &mut self.received {
             received.push(*io);
+        }
+        self.record_message(*io, version, false);
+    }
+
+    /// Records the result of an I/O that is about to be sent.
+    fn record_result(&mut self, request: &Repr, version: Version, result: u32) {
+        self.record_message(Repr { result, ..*request }, version, true);
+    }
+
+    fn record_message(&mut self, io: Repr, version: Version, is_result: bool) {
+        if let Some((target, recorder)) = &self.recorder {
+            recorder.lock().push(Recorded {
+                target: *target,
+                io,
+                version,
+                is_result,
+            });
+        }
+    }
+
+    /// Result of a flush.
+    fn flush(&self) -> u32 {
+        match self.fault {
+            Fault::FailFlush { result } => result,
+            _ => 0,
         }
     }
 
@@ -638,6 +804,15 @@ impl Faults {
             Fault::ReplayPreviousPass if is_write && !self.written.insert(block) => {
                 Verdict::Answer(0)
             }
+            Fault::UnreadableBlock(unreadable) if block == unreadable => {
+                if is_write {
+                    self.written.insert(block);
+                }
+                match self.written.contains(&block) {
+                    true => Verdict::Do(storage_offset),
+                    false => Verdict::Answer(worker::IO_FAILED),
+                }
+            }
             Fault::FailIo { nth: n, result } if n == nth => Verdict::Answer(result),
             Fault::Nonsense { nth: n } if n == nth => Verdict::Nonsense,
             Fault::SwallowIo { nth: n } if n == nth => Verdict::Swallow,
@@ -654,18 +829,21 @@ mod tests {
     fn faults_have_names() {
         assert_eq!("swap-blocks:3:17".parse(), Ok(Fault::SwapBlocks(3, 17)));
         assert_eq!("scribble-after-read".parse(), Ok(Fault::ScribbleAfterRead));
+        assert_eq!("unreadable-block:9".parse(), Ok(Fault::UnreadableBlock(9)));
         assert_eq!("echo".parse(), Ok(Fault::Echo));
         assert_eq!("truncate".parse(), Ok(Fault::Truncate));
         assert_eq!(
             "fail-io:1:17".parse(),
             Ok(Fault::FailIo { nth: 1, result: 17 })
         );
+        assert_eq!("fail-flush:17".parse(), Ok(Fault::FailFlush { result: 17 }));
         assert_eq!("reverse:2".parse(), Ok(Fault::Reverse { together: 2 }));
         for wrong in [
             "",
             "swap-blocks:3",
             "fail-io:1:0",
             "fail-io:x:1",
+            "fail-flush:0",
             "none:1",
             "reverse:0",
         ] {
@@ -707,6 +885,13 @@ mod tests {
                 &[(true, 0), (true, 512), (true, 0)]
             ),
             [Do(0), Do(512), Answer(0)]
+        );
+        assert_eq!(
+            judge(
+                Fault::UnreadableBlock(1),
+                &[(false, 512), (false, 0), (true, 512), (false, 512)]
+            ),
+            [Answer(17), Do(0), Do(512), Do(512)]
         );
         assert_eq!(
             judge(

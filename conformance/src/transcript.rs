@@ -347,6 +347,8 @@ pub fn fields(payload: &Payload) -> Vec<Field> {
             number("version_slots", storage.version_slots.into()),
             number("last_epoch", storage.last_epoch),
             number("last_number", storage.last_number),
+            number("retired_epoch", storage.retired_epoch),
+            number("retired_number", storage.retired_number),
             blob("unretired", &storage.unretired),
         ],
         Payload::InitStorageRequest(init) => vec![

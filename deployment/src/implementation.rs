@@ -115,6 +115,15 @@ impl Layout {
             Self::Gga => block_size / 2,
         }
     }
+
+    /// As [`target_block_size`](Self::target_block_size), where the service has `--logical-block-size`: the targets of [`Layout::Gga`] store
+    /// chunks, which are half a block and a record of 64 bytes.
+    pub fn chunk_size(self, block_size: usize) -> usize {
+        match self {
+            Self::ZeroCopy => block_size,
+            Self::Gga => block_size.div_ceil(2).next_multiple_of(64) + 64,
+        }
+    }
 }
 
 impl fmt::Display for Layout {

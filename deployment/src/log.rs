@@ -41,14 +41,20 @@ pub enum LogEvent<'a> {
     TargetAwaited(&'a str),
     /// This target is detached, and the others continue.
     TargetDetached(&'a str),
-    /// This target is detached, which leaves too few.
+    /// This target is detached, which leaves too few: I/Os wait.
     SetFailed(&'a str),
+    /// This target was detached when too few were left, and is online again with its data.
+    TargetRestored(&'a str),
     /// No session starts, because fewer than two targets have committed this epoch of the set.
     TooFewCurrent { epoch: u64 },
     /// No session starts without this target, because the others do not prove that they are current.
     TargetRequired(&'a str),
     /// No session starts, because the targets are of several sets.
     SeveralSets,
+    /// No session starts, because the set stores its blocks in another form than the service was started for, such as for blocks of another size.
+    OtherForm,
+    /// No session starts, because this target is a member of a set, and the service does not use sets.
+    MemberOfSet(&'a str),
     /// No session starts, because the superblock of the first of these targets names the second one.
     TargetExchanged { target: &'a str, got: &'a str },
     /// A target does not rejoin, because it is of another set.
@@ -69,9 +75,9 @@ pub enum LogEvent<'a> {
     TargetUpToDate(&'a str),
     /// This target has had many corrupt chunks.
     TargetFailing(&'a str),
-    /// A resync after an unclean shutdown has begun.
+    /// A session begins after an unclean shutdown, and settles this number of blocks whose write was interrupted.
     ResyncStarted { stripes: u64 },
-    /// A resync after an unclean shutdown has completed.
+    /// All blocks whose write was interrupted are settled.
     ResyncCompleted,
     /// A scrub has completed; see [`scrub_time`].
     ScrubCompleted,
@@ -137,9 +143,15 @@ impl<'a> LogEvent<'a> {
         }
         if let Some(name) = target(
             "detached storage target ",
-            ", with which too few are left: writes fail",
+            ", with which too few are left: I/Os wait",
         ) {
             return Some(Self::SetFailed(name));
+        }
+        if let Some(name) = target("storage target ", " is online again, with its data") {
+            return Some(Self::TargetRestored(name));
+        }
+        if let Some(name) = target("storage target ", ": it is a member of set ") {
+            return Some(Self::MemberOfSet(name));
         }
         if let Some(target) = target("storage target ", " is online: rebuilding ") {
             return Some(Self::RebuildStarted {
@@ -172,8 +184,8 @@ impl<'a> LogEvent<'a> {
             return Some(Self::TargetFailing(name));
         }
         if let Some(stripes) = number(
-            "the set was not shut down cleanly: verifying ",
-            " stripes (resync)",
+            "the set was not shut down cleanly: settling ",
+            " blocks that were written last",
         ) {
             return Some(Self::ResyncStarted { stripes });
         }
@@ -224,6 +236,7 @@ impl<'a> LogEvent<'a> {
                 "expected three storage targets of one set",
                 Self::SeveralSets,
             ),
+            (", but the service was started for stored ", Self::OtherForm),
             ("waiting for the initiator", Self::WaitingForInitiator),
             ("refused a further client", Self::ClientRefused),
             ("disconnected without a request", Self::ClosedWithoutRequest),
@@ -314,6 +327,27 @@ mod tests {
                 "2026-01-01 INFO role: superblock of set 6f-1: epoch 3-00ab, open",
                 LogEvent::SuperblockPersisted { epoch: 3 },
             ),
+            (
+                "ERROR role: detached storage target data_2, with which too few are left: I/Os wait until it is back: x",
+                LogEvent::SetFailed("data_2"),
+            ),
+            (
+                "INFO role: storage target data_2 is online again, with its data",
+                LogEvent::TargetRestored("data_2"),
+            ),
+            (
+                "INFO role: the set was not shut down cleanly: settling 7 blocks that were written last",
+                LogEvent::ResyncStarted { stripes: 7 },
+            ),
+            (
+                "role: error: the set stores stored chunks for --logical-block-size 4096 and --matrix-type vandermonde, but the service was \
+                 started for stored chunks for --logical-block-size 4096 and --matrix-type cauchy; start it",
+                LogEvent::OtherForm,
+            ),
+            (
+                "role: error: storage target data_2: it is a member of set 6f-1, which stores x",
+                LogEvent::MemberOfSet("data_2"),
+            ),
             ("session 12 has failed: x", LogEvent::SessionFailed(12)),
             (
                 "1545 of 4000000000 operations (0 %), 770 per second",
@@ -388,7 +422,7 @@ mod tests {
     #[test]
     fn time_of_a_scrub_is_parsed() {
         for (took, expected) in [("1.5s", 1500), ("250.0ms", 250), ("3000.0µs", 3)] {
-            let line = format!("INFO {SCRUB_COMPLETED}: 64 stripes in {took}, 0 unreadable");
+            let line = format!("INFO {SCRUB_COMPLETED}: 64 stripes in {took}, 0 lost, 0 not read");
             assert_eq!(
                 scrub_time(&line),
                 Some((64, Duration::from_millis(expected)))

@@ -53,8 +53,8 @@ pub(crate) const MAX_BUF_SIZE: usize = 1 << 20;
 pub(crate) const MAX_IMMEDIATE: usize = 32;
 /// Maximum length of a list of bufs that a consumer receives into.
 pub(crate) const RECEIVE_LIST_LEN: u32 = 1;
-/// Reported maximum length of a list of bufs that a producer sends; longer lists are sent, too.
-pub(crate) const SEND_LIST_LEN: u32 = 64;
+/// Maximum length of a list of bufs that a producer sends.
+pub(crate) const SEND_LIST_LEN: u32 = 1;
 /// Maximum number of consumers of the peer on one connection: each takes two descriptors of this process, or four when
 /// it is sent to, and a peer must not exhaust them.
 fn max_remote_consumers() -> usize {

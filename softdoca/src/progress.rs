@@ -720,7 +720,7 @@ mod tests {
             }
         });
         let started = std::time::Instant::now();
-        with_sleeps_of(sleep, || (0..20).for_each(|_| drop(f.pe.progress())));
+        with_sleeps_of(sleep, || (0..20).for_each(|_| _ = f.pe.progress()));
         let took = started.elapsed();
         is_done.store(true, std::sync::atomic::Ordering::Relaxed);
         ringer.join().expect("the ringer");
@@ -735,7 +735,7 @@ mod tests {
         f.pe.set_notifies();
         let started = std::time::Instant::now();
         let sleep = std::time::Duration::from_secs(1);
-        with_sleeps_of(sleep, || (0..2000).for_each(|_| drop(f.pe.progress())));
+        with_sleeps_of(sleep, || (0..2000).for_each(|_| _ = f.pe.progress()));
         let took = started.elapsed();
         assert!(took < 100 * sleep, "2000 calls took {took:?}");
     }

@@ -1453,7 +1453,7 @@ mod tests {
                 return;
             };
             let (number, ..) = queue.work.swap_remove(position);
-            let losses = self.unflushed.losses();
+            let losses = self.unflushed.count();
             queue.engine.completed(number, 0, &queue.memory);
             while let Some(done) = self.queues[index].engine.poll_done() {
                 self.completed += 1;
@@ -1464,7 +1464,7 @@ mod tests {
         /// `before`: number of losses before the answer.
         fn done(&mut self, index: usize, done: Done, before: u64) {
             let tag = done.tag;
-            let losses = self.unflushed.losses();
+            let losses = self.unflushed.count();
             if self.operations[tag as usize] != Operation::Flush {
                 assert_eq!(done.result, Ok(()));
                 self.is_written[tag as usize] = true;
@@ -1515,9 +1515,9 @@ mod tests {
             }
             self.durable.copy_from_slice(&self.volatile);
             self.incarnation += 1;
-            let before = self.unflushed.losses();
+            let before = self.unflushed.count();
             let is_reported = self.unflushed.begin(self.incarnation);
-            assert_eq!(self.unflushed.losses() - before, u64::from(is_reported));
+            assert_eq!(self.unflushed.count() - before, u64::from(is_reported));
             assert!(is_reported || !is_volatile, "completed writes were lost");
             let mut unsettled = (0..self.is_written.len())
                 .filter(|&it| self.is_written[it] && !self.is_settled[it]);

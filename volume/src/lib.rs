@@ -62,6 +62,7 @@
 #![warn(missing_docs)]
 
 mod adapters;
+mod block;
 mod buffer;
 mod control;
 pub mod endpoint;
@@ -70,6 +71,7 @@ mod link;
 mod queue;
 mod range_lock;
 pub mod session;
+pub mod testing;
 mod unflushed;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -90,6 +92,7 @@ use crate::range_lock::RangeLocks;
 use crate::session::SessionError;
 
 pub use adapters::{AsyncQueue, BlockingQueue};
+pub use block::{BlockQueue, ErrorLog};
 pub use buffer::Buffer;
 pub use engine::{IoError, Operation};
 pub use queue::{Completion, Io, Queue};
@@ -187,10 +190,10 @@ impl Volume {
 
     /// Publishes how often the storage has lost acknowledged writes.
     pub fn publish_losses(&self, metrics: &Metrics) {
-        let losses = WriteLosses(Arc::clone(&self.shared.unflushed));
+        let unflushed = Arc::clone(&self.shared.unflushed);
         metrics.add_section(move |page| {
             let help = "Times that the storage has lost acknowledged writes which no flush had covered; the next flush of each client failed";
-            page.counter("doca_storage_write_losses_total", help, losses.count())
+            page.counter("doca_storage_write_losses_total", help, unflushed.count())
         });
     }
 

@@ -16,9 +16,9 @@ use crate::engine::{Engine, IoError, Operation, Submission};
 use crate::link::{Command, LentLane, Link, Progress, QueueState, Requester, Shared};
 use crate::unflushed::WriteLosses;
 
-/// An I/O to submit.
+/// An I/O to submit, with a buffer of a [`Queue`] or of another [`BlockQueue`](crate::BlockQueue).
 #[derive(Debug)]
-pub struct Io {
+pub struct Io<B = Buffer> {
     /// Returned in the [`Completion`].
     pub tag: u64,
     /// Kind of I/O, which determines whether `offset`, `len` and `buffer` are used.
@@ -29,18 +29,20 @@ pub struct Io {
     pub len: u32,
     /// Data of a read or a write, from [`Queue::buffer`](crate::Queue::buffer) of the queue that it is submitted to.
     /// Other operations ignore and return it.
-    pub buffer: Option<Buffer>,
+    pub buffer: Option<B>,
 }
 
 /// A completed I/O.
 #[derive(Debug)]
-pub struct Completion {
+pub struct Completion<B = Buffer> {
     /// The I/O's tag.
     pub tag: u64,
     /// Result. After an error, the contents of a read's buffer are unspecified, and a write may have been performed partially.
     pub result: Result<(), IoError>,
     /// The I/O's buffer.
-    pub buffer: Option<Buffer>,
+    pub buffer: Option<B>,
+    /// [Number of losses](WriteLosses::count) of acknowledged writes so far.
+    pub losses: u64,
 }
 
 /// Maximum number of progress calls in one [`Queue::poll`]. Each may complete several tasks.
@@ -239,6 +241,7 @@ impl Queue {
                 tag: io.tag,
                 result: io.result,
                 buffer: self.buffers[io.slot].take(),
+                losses: self.requester.engine.unflushed().count(),
             });
         }
         count
@@ -246,8 +249,8 @@ impl Queue {
 
     /// Losses of acknowledged writes of all queues of the volume.
     #[must_use]
-    pub fn write_losses(&self) -> WriteLosses {
-        WriteLosses(Arc::clone(self.requester.engine.unflushed()))
+    pub fn losses(&self) -> WriteLosses {
+        self.requester.engine.unflushed().losses()
     }
 
     /// Descriptor to sleep on, with `poll` or `epoll`, after [`arm`](Self::arm): readable when there is an event. Do

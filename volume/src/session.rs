@@ -1077,6 +1077,12 @@ mod tests {
                     total_size,
                     block_size,
                     features,
+                    version_slots: 0,
+                    last_epoch: 0,
+                    last_number: 0,
+                    retired_epoch: 0,
+                    retired_number: 0,
+                    unretired: bytes::Bytes::new(),
                 }),
             );
             script.expect(&[Action::OpenStorage(details())]);

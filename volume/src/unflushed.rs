@@ -51,13 +51,15 @@ impl UnflushedWrites {
     }
 
     /// Number of times that acknowledged writes were lost.
-    pub(crate) fn losses(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.losses.load(Ordering::SeqCst)
     }
 
-    /// Number of losses that a client may consider known to others when it begins: those that some client was told of.
-    pub(crate) fn reported(&self) -> u64 {
-        self.reported.load(Ordering::SeqCst)
+    pub(crate) fn losses(&self) -> WriteLosses {
+        WriteLosses {
+            count: self.count(),
+            reported: self.reported.load(Ordering::SeqCst),
+        }
     }
 
     /// Changes the state of an incarnation. Returns `false` if another one has begun.
@@ -95,21 +97,12 @@ impl UnflushedWrites {
 /// How often a storage has lost acknowledged writes that were not flushed while its volume was open. A program that serves several clients
 /// through one queue has to tell each of them: the queue itself fails one flush with
 /// [`IoError::LostWrites`](crate::IoError::LostWrites) after a loss.
-#[derive(Clone, Debug)]
-pub struct WriteLosses(pub(crate) Arc<UnflushedWrites>);
-
-impl WriteLosses {
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WriteLosses {
     /// Number of losses.
-    #[must_use]
-    pub fn count(&self) -> u64 {
-        self.0.losses()
-    }
-
+    pub count: u64,
     /// Number of losses of which a client was told. A new client, which may have been one before, need not be told of these.
-    #[must_use]
-    pub fn reported(&self) -> u64 {
-        self.0.reported()
-    }
+    pub reported: u64,
 }
 
 /// The part of one queue.
@@ -162,7 +155,7 @@ impl Tracker {
     pub(crate) fn flush_completed(&mut self, number: u32) -> bool {
         let is_last = |state| if state == number { FLUSHED } else { state };
         self.shared.update(self.incarnation, is_last);
-        let losses = self.shared.losses();
+        let losses = self.shared.count();
         let must_tell = losses != self.told;
         if must_tell {
             self.told = losses;
@@ -246,9 +239,10 @@ mod tests {
             let number = tracker.flush_sent();
             tracker.flush_completed(number)
         };
-        assert_eq!((shared.losses(), shared.reported()), (1, 0));
+        let (count, reported) = (1, 0);
+        assert_eq!(shared.losses(), WriteLosses { count, reported });
         assert!(flush(&mut one));
-        assert_eq!(shared.reported(), 1);
+        assert_eq!(shared.losses().reported, 1);
         assert!(!flush(&mut one));
         assert!(flush(&mut other));
         assert!(!flush(&mut other));
@@ -262,7 +256,7 @@ mod tests {
         other.written();
         // Received before the session ended, handled after the next one has begun.
         one.written();
-        assert_eq!(shared.losses(), 1);
+        assert_eq!(shared.count(), 1);
         assert!(other.flush_completed(0));
         one.attach(1);
         assert!(one.flush_completed(0));

@@ -10,7 +10,7 @@ use ::deployment::implementation::Implementation;
 
 /// Mixes to measure: only our roles; with the reference's programs, also only theirs, and with `exchanged` each role exchanged for its counterpart.
 ///
-/// All gga services read the same blocks, with checksums, which the reference does not verify. Only the reference's
+/// All gga services read the same blocks, in the reference's form. Only the reference's
 /// services of releases 3.0 and 3.1 have blocks of their own generator, which stores whole ones on each target.
 pub(super) fn mixes(
     ours: &Implementation,

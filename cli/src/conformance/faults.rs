@@ -25,7 +25,7 @@ const FAULTS_HELP: &str = "\
 A fault is named by its deployment, role, phase and signal: faults.gga: data_p, init_storage_request, SIGKILL. The phases are: waiting
 for an initiator; each control message between service and target, held between its sender and its receiver; io, under a validating
 load. In faults.*.serving, the other roles have --sessions forever and serve the next session; in faults.gga.degraded, the service
-has --degraded on. The exit status is 0 if all faults were survived, 1 if one was not, and 2 for wrong usage.
+has --logical-block-size. The exit status is 0 if all faults were survived, 1 if one was not, and 2 for wrong usage.
 
 Examples:
   doca-storage conformance faults

@@ -19,6 +19,7 @@ use ::deployment::implementation::{Implementation, Role};
 use ::deployment::port::{Port, wait_for_listener};
 use ::deployment::process::Process;
 use clap::{Args, ValueEnum, value_parser};
+use role_common::console::counted;
 use role_common::flags::duration;
 use role_common::shutdown::Shutdown;
 use role_common::{errln, out};
@@ -106,11 +107,11 @@ impl Record {
         let summary = recorder.finish().map_err(output)?;
         relayed?;
         errln!(
-            "{}: {} sessions, {} frames, {} bytes that are no frame",
+            "{}: {}, {}, {} outside of frames",
             self.output.display(),
-            summary.sessions,
-            summary.frames,
-            summary.raw_bytes
+            counted(summary.sessions, "session"),
+            counted(summary.frames, "frame"),
+            counted(summary.raw_bytes, "byte")
         );
         Ok(ExitCode::SUCCESS)
     }

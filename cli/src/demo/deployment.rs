@@ -14,7 +14,6 @@ use ::deployment::port::Port;
 use ::deployment::process::{Failure, Process};
 use ::deployment::sandbox::{DPU_DEVICE, HOST_DEVICE};
 use role_common::shutdown::Shutdown;
-use role_common::stored_block::Geometry;
 use serde_json::Value;
 
 use super::Error;
@@ -131,18 +130,18 @@ impl<'a> Deployment<'a> {
             })?;
         }
         match run.layout {
-            Layout::Gga(gga) if gga.storage == Storage::Content => self.generate(run, gga.geometry),
+            Layout::Gga(gga) if gga.storage == Storage::Content => self.generate(run),
             _ => Ok(()),
         }
     }
 
     /// Creates the `.sbc` files with the generator unless they exist.
-    fn generate(&self, run: &Run, geometry: Geometry) -> Result<(), Failure> {
-        let sbc = self.files.sbc(geometry);
+    fn generate(&self, run: &Run) -> Result<(), Failure> {
+        let sbc = self.files.sbc();
         if sbc.iter().all(|path| path.exists()) {
             return Ok(());
         }
-        let line = self.lines(run, true).generator(geometry, &sbc);
+        let line = self.lines(run, true).generator(&sbc);
         let generator = Process::spawn("generator", self.command(&line))?;
         generator
             .finish(Instant::now() + SESSION, || self.interrupted())
@@ -287,13 +286,8 @@ impl Files {
     }
 
     /// The `.sbc` files of the data: data_1, data_2 and data_p.
-    fn sbc(&self, geometry: Geometry) -> [PathBuf; 3] {
-        let kind = if geometry.is_compatible() {
-            ""
-        } else {
-            "logical_"
-        };
-        ["data_1", "data_2", "data_p"].map(|name| self.directory.join(format!("{kind}{name}.sbc")))
+    fn sbc(&self) -> [PathBuf; 3] {
+        ["data_1", "data_2", "data_p"].map(|name| self.directory.join(format!("{name}.sbc")))
     }
 
     /// Incompressible data of the storage's size.
@@ -435,19 +429,12 @@ struct CommandLines<'a> {
 
 impl CommandLines<'_> {
     /// Generator of the gga targets' `.sbc` files.
-    fn generator(&self, geometry: Geometry, sbc: &[PathBuf; 3]) -> Vec<OsString> {
+    fn generator(&self, sbc: &[PathBuf; 3]) -> Vec<OsString> {
         let [data_1, data_2, data_p] = sbc.each_ref().map(|path| path.as_os_str());
         self.line("sbc-generator")
             .with("--device", DPU_DEVICE)
             .with("--original-input-data", self.files.content.as_os_str())
-            .with(
-                if geometry.is_compatible() {
-                    "--block-size"
-                } else {
-                    "--logical-block-size"
-                },
-                self.plan.block_size,
-            )
+            .with("--block-size", self.plan.block_size)
             .with("--matrix-type", self.plan.matrix_name())
             .with("--data-1", data_1)
             .with("--data-2", data_2)
@@ -469,10 +456,9 @@ impl CommandLines<'_> {
             Layout::ZeroCopy => sized(line, self.plan.block_size)
                 .with("--binary-content", self.files.content.as_os_str()),
             Layout::Gga(gga) => match gga.storage {
-                Storage::Content => line.with(
-                    "--binary-content",
-                    self.files.sbc(gga.geometry)[index].as_os_str(),
-                ),
+                Storage::Content => {
+                    line.with("--binary-content", self.files.sbc()[index].as_os_str())
+                }
                 Storage::Empty => sized(line, gga.geometry.half_block_size()),
             },
         };
@@ -495,8 +481,11 @@ impl CommandLines<'_> {
             line = line
                 .with("--matrix-type", self.plan.matrix_name())
                 .with("--trigger-recovery-read-every-n", gga.recover_every);
-            if !gga.geometry.is_compatible() {
-                line = line.with("--logical-block-size", self.plan.block_size);
+            if gga.is_set() {
+                // Without the scrub of a new set, whose I/Os would be counted.
+                line = line
+                    .with("--logical-block-size", self.plan.block_size)
+                    .with("--scrub", "off");
             }
         }
         let (service, _) = self.run.layout.cpu_order();
@@ -584,7 +573,7 @@ fn quoted(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use role_common::stored_block::Encoder;
+    use role_common::stored_block::{Encoder, Geometry};
 
     use super::*;
 

@@ -3,6 +3,7 @@
 use std::io::{BufWriter, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
+use role_common::console::counted;
 use role_common::stored_block::{Encoder, Geometry, MatrixType, STORED_ALIGNMENT};
 
 use super::{Error, LayoutChoice, Options};
@@ -39,8 +40,9 @@ pub struct Expected {
     /// Operations of the initiator: a write that is read back is one.
     pub operations: u64,
     pub service_ios: u64,
-    /// I/Os of all targets.
+    /// I/Os of all targets. Those of a set may have more: flushes, after which the targets may reuse the space of earlier versions of blocks.
     pub target_ios: u64,
+    pub has_further_target_ios: bool,
     /// Number of blocks that the service read without one of its targets.
     pub recoveries: u64,
 }
@@ -52,7 +54,8 @@ impl Plan {
         let smallest_region = io_size * workers;
         if options.local_io_region_size != 0 && options.local_io_region_size < smallest_region {
             return Err(Error::Options(format!(
-                "--local-io-region-size {}: {workers} workers with I/Os of {io_size} bytes need at least {smallest_region} bytes, or 0",
+                "--local-io-region-size: expected 0 or at least {smallest_region} bytes for {} with I/Os of {io_size} bytes, got {}",
+                counted(workers, "worker"),
                 options.local_io_region_size
             )));
         }
@@ -117,6 +120,7 @@ impl Plan {
             operations,
             service_ios: operations * (reads + writes),
             target_ios: operations * (reads * ios.read + writes * ios.write),
+            has_further_target_ios: matches!(run.layout, Layout::Gga(gga) if gga.is_set()),
             recoveries,
         }
     }
@@ -152,7 +156,7 @@ impl Plan {
         );
         if self.layout.has_gga() && !self.content_geometry.is_compatible() {
             text.push_str(&format!(
-                "\nit does not compress: gga targets hold half blocks of {} bytes (--logical-block-size {})",
+                "\nit does not compress: gga targets hold chunks of {} bytes (--logical-block-size {})",
                 self.content_geometry.half_block_size(),
                 self.block_size
             ));
@@ -281,53 +285,69 @@ impl Plan {
         ]
     }
 
-    /// Sessions for errors of three targets: each chunk of every block is read and recovered from the others, written
-    /// by the generator or by the service.
+    /// Sessions for errors of three targets: each chunk of every block is read and recovered from the others, written by the generator or by
+    /// the service. Content that compresses has the reference's form; patterns, random bytes and other content are stored as chunks of a new set.
     fn gga_runs(&self) -> [Run; 6] {
-        let read = |title, recover_every| Run {
-            layout: Layout::Gga(Gga {
-                geometry: self.content_geometry,
-                storage: Storage::Content,
-                recover_every,
-            }),
+        let run = |title, strategy, plain, gga| Run {
+            layout: Layout::Gga(gga),
             title,
-            strategy: Strategy::ReadValidation,
-            plain: Plain::Content,
-            operations: self.pass * 2,
-        };
-        let write = |title, geometry, storage, plain| Run {
-            layout: Layout::Gga(Gga {
-                geometry,
-                storage,
-                // Odd, so that a second pass recovers other blocks than the first.
-                recover_every: 3,
-            }),
-            title,
-            strategy: Strategy::WriteReadValidation,
+            strategy,
             plain,
             operations: self.pass * 2,
         };
+        let read = |title, recover_every| {
+            let gga = Gga {
+                geometry: self.content_geometry,
+                storage: Storage::Content,
+                recover_every,
+            };
+            run(title, Strategy::ReadValidation, Plain::Content, gga)
+        };
+        let write = |title, plain, geometry, recover_every| {
+            let gga = Gga {
+                geometry,
+                storage: Storage::Empty,
+                recover_every,
+            };
+            run(title, Strategy::WriteReadValidation, plain, gga)
+        };
+        // Odd, so that a second pass recovers other blocks than the first.
+        const ODD: u32 = 3;
+        let [first, second, third] = if self.content_geometry.is_compatible() {
+            [
+                read("read the file, recover every block", 1),
+                read("read the file, recover every 2nd", 2),
+                read("read the file, recover every 10th", 10),
+            ]
+        } else {
+            [
+                ("write the file, recover every block", 1),
+                ("write the file, recover every 2nd", 2),
+                ("write the file, recover every 10th", 10),
+            ]
+            .map(|(title, every)| write(title, Plain::Content, self.any_geometry, every))
+        };
         [
-            read("read the file, recover every block", 1),
-            read("read the file, recover every 2nd", 2),
-            read("read the file, recover every 10th", 10),
+            first,
+            second,
+            third,
             write(
                 "write the file, read it back",
-                self.content_geometry,
-                Storage::Empty,
                 Plain::Content,
+                self.content_geometry,
+                ODD,
             ),
             write(
                 "write a pattern, read it back",
-                self.content_geometry,
-                Storage::Content,
                 Plain::Pattern,
+                self.any_geometry,
+                ODD,
             ),
             write(
                 "write random bytes, read them back",
-                self.any_geometry,
-                Storage::Content,
                 Plain::Noise,
+                self.any_geometry,
+                ODD,
             ),
         ]
     }
@@ -355,12 +375,19 @@ pub struct Gga {
     pub recover_every: u32,
 }
 
+impl Gga {
+    /// Returns `true` if blocks are stored as chunks of a set.
+    pub fn is_set(&self) -> bool {
+        !self.geometry.is_compatible()
+    }
+}
+
 /// Initial data of gga targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Storage {
     /// The data, in the generator's files.
     Content,
-    /// Zeros, which are not stored blocks: each block must be written before it is read.
+    /// Zeros: blocks that were never written, which the reference's form has no way to read.
     Empty,
 }
 
@@ -493,9 +520,9 @@ impl Content {
         let capacity = at_least.next_multiple_of(io_size);
         if capacity > LARGEST_STORAGE {
             return Err(Error::Options(format!(
-                "{} bytes of content in I/Os of {io_size} bytes for {} workers need a storage of {capacity} bytes; \
+                "{source_len} bytes of content in I/Os of {io_size} bytes for {} need a storage of {capacity} bytes; \
                  at most {LARGEST_STORAGE} are supported: use a smaller file, smaller blocks or fewer workers",
-                source_len, options.workers
+                counted(options.workers.into(), "worker")
             )));
         }
         let path = directory.join("content.bin");
@@ -633,7 +660,7 @@ mod tests {
     }
 
     #[test]
-    fn incompressible_content_gets_larger_stored_blocks() {
+    fn content_that_does_not_compress_is_stored_as_chunks() {
         let options = Options {
             layout: LayoutChoice::Gga,
             ..Options::default()
@@ -647,7 +674,7 @@ mod tests {
             };
             plan.runs().into_iter().map(of).collect::<Vec<_>>()
         };
-        assert_eq!(sizes(&content), [2048, 2048, 2048, 2048, 2048, 2112]);
+        assert_eq!(sizes(&content), [2048, 2048, 2048, 2048, 2112, 2112]);
         content.compresses = false;
         assert_eq!(sizes(&content), [2112; 6]);
     }

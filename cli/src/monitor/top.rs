@@ -1,12 +1,11 @@
 //! `doca-storage top`: live display of roles.
 
-use std::io::IsTerminal as _;
+use std::io::{self, IsTerminal as _};
 use std::iter;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Color, Style, Stylize as _};
 use ratatui::text::Line;
@@ -14,6 +13,8 @@ use ratatui::widgets::{Cell, Paragraph, Row, Table};
 use ratatui::{DefaultTerminal, Frame};
 use role_common::shutdown::Shutdown;
 use role_common::{console, errln};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 use crate::table::broken;
 
@@ -25,8 +26,8 @@ Examples:
   doca-storage top 9101 9102 9103 9104
   doca-storage top dpu.example:9104 --interval 500ms";
 
-/// Maximum interval between polls of the keyboard.
-const KEY_POLL: Duration = Duration::from_millis(100);
+/// Maximum time between two drawings, so that a new size of the terminal takes effect.
+const REDRAW: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -56,7 +57,7 @@ fn interval(text: &str) -> Result<Duration, String> {
 
 /// Shows the roles until the user quits.
 pub fn run(options: &Options) -> ExitCode {
-    if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
+    if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         errln!(
             "doca-storage top: error: expected a terminal as standard input and output; for scripts, use: doca-storage status --json"
         );
@@ -65,7 +66,12 @@ pub fn run(options: &Options) -> ExitCode {
     let result = Shutdown::on_signals().and_then(|shutdown| {
         let mut terminal = ratatui::try_init()?;
         let result = show(&mut terminal, options, &shutdown);
-        ratatui::try_restore().and(result)
+        let restored = terminal.show_cursor().and(ratatui::try_restore());
+        if restored.is_err() {
+            // Dropping it would print that the cursor cannot be shown, and panic if the terminal was closed.
+            std::mem::forget(terminal);
+        }
+        result.and(restored)
     });
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -76,14 +82,10 @@ pub fn run(options: &Options) -> ExitCode {
     }
 }
 
-fn show(
-    terminal: &mut DefaultTerminal,
-    options: &Options,
-    shutdown: &Shutdown,
-) -> std::io::Result<()> {
+fn show(terminal: &mut DefaultTerminal, options: &Options, shutdown: &Shutdown) -> io::Result<()> {
     let mut view = View::new(&options.roles);
     let mut next = Instant::now();
-    let is_coloured = console::is_coloured(&std::io::stdout());
+    let is_coloured = console::is_coloured(&io::stdout());
     while !shutdown.is_requested() {
         if Instant::now() >= next {
             next = Instant::now() + options.interval;
@@ -91,18 +93,60 @@ fn show(
         }
         terminal.draw(|frame| view.draw(frame, is_coloured))?;
         let left = next.saturating_duration_since(Instant::now());
-        if event::poll(left.min(KEY_POLL))?
-            && let Event::Key(key) = event::read()?
-            && key.kind == KeyEventKind::Press
-        {
-            let is_interrupt =
-                key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
-            if is_interrupt || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc) {
-                break;
-            }
+        if wait_for_quit(shutdown, left.min(REDRAW))? {
+            break;
         }
     }
     Ok(())
+}
+
+/// Waits at most `limit` for a key or a signal; returns `true` for a key that quits.
+///
+/// The bytes of the terminal are read here, because crossterm's reader does not return when the terminal is closed: it
+/// repeats a read that returns nothing.
+///
+/// # Errors
+/// The terminal was closed.
+fn wait_for_quit(shutdown: &Shutdown, limit: Duration) -> io::Result<bool> {
+    let stdin = io::stdin();
+    let mut ready = [
+        PollFd::new(&stdin, PollFlags::IN),
+        PollFd::from_borrowed_fd(shutdown.waker().readable(), PollFlags::IN),
+    ];
+    let limit = Timespec {
+        tv_sec: limit.as_secs() as _,
+        tv_nsec: limit.subsec_nanos().into(),
+    };
+    match poll(&mut ready, Some(&limit)) {
+        Ok(_) => {}
+        Err(Errno::INTR) => return Ok(false),
+        Err(error) => return Err(error.into()),
+    }
+    if ready[0].revents().is_empty() {
+        return Ok(false);
+    }
+    let mut keys = [0; 64];
+    match rustix::io::read(&stdin, &mut keys) {
+        Ok(0) => Err(io::Error::new(
+            io::ErrorKind::UnexpectedEof,
+            "it was closed",
+        )),
+        Ok(count) => Ok(quits(&keys[..count])),
+        Err(Errno::INTR | Errno::AGAIN) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Returns `true` if one of these keys is `q` or Ctrl-C, or the only one Escape. Other keys that begin with the escape
+/// character, such as arrows, are ignored.
+fn quits(keys: &[u8]) -> bool {
+    const ESCAPE: u8 = 0x1b;
+    const CONTROL_C: u8 = 3;
+    match keys {
+        [ESCAPE] => true,
+        [ESCAPE, ..] => false,
+        keys => keys.iter().any(|key| matches!(key, b'q' | &CONTROL_C)),
+    }
 }
 
 struct View {
@@ -503,6 +547,16 @@ mod tests {
                 "123456errorsrebuilding,withoutdata_2,1234567missed,rebuild25%",
                 "at {width}"
             );
+        }
+    }
+
+    #[test]
+    fn q_escape_and_interrupt_quit() {
+        for keys in [&b"q"[..], b"xq", b"\x1b", b"\x03"] {
+            assert!(quits(keys), "{keys:?}");
+        }
+        for keys in [&b"x"[..], b"\x1b[A", b"\x1bOq", b"Q"] {
+            assert!(!quits(keys), "{keys:?}");
         }
     }
 

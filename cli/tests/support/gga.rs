@@ -1,6 +1,6 @@
 //! Gga deployments of real processes and contents for them; a set of three targets with backing files, and faults that
-//! are injected into it; stored blocks, read by code that is independent of the roles: LZ4 by the C library, CRC by
-//! another crate, parity by tables of logarithms.
+//! are injected into it; stored blocks and stored chunks, read and written by code that is independent of the roles: LZ4 by the C library,
+//! CRC by another crate, parity by tables of logarithms.
 
 use std::fs;
 use std::fs::File;
@@ -13,8 +13,8 @@ use deployment::process::{Process, Signal};
 use serde_json::Value;
 
 use super::{
-    BLOCK_SIZE, Sandbox, document, expect_failure, killed, long_timeouts, text, wait_for_io,
-    wait_for_log, waiting,
+    BLOCK_SIZE, Sandbox, default_deadline, document, expect_failure, killed, long_timeouts, text,
+    wait_for_io, wait_for_log, waiting,
 };
 
 /// Names of the three targets, in the order used everywhere here.
@@ -88,7 +88,7 @@ impl Sandbox {
         ];
         // A degraded service detaches a stopped target after half of its control timeout.
         let mut timeouts = long_timeouts(arguments);
-        if arguments.contains(&"--degraded") && !timeouts.is_empty() {
+        if arguments.contains(&"--logical-block-size") && !timeouts.is_empty() {
             timeouts = &["--control-timeout", "20"];
         }
         let arguments = [&base[..], &cpus(workers), arguments, timeouts].concat();
@@ -175,13 +175,18 @@ const CONTENT_OFFSET: usize = 65536;
 /// Number of I/Os of an endless run.
 pub const ENDLESS: usize = 2_000_000_000;
 
-/// Three targets with backing files, which serve consecutive sessions.
+/// Size of the chunks of a set's blocks in bytes: half a block, and a record.
+pub const CHUNK: usize = BLOCK_SIZE / 2 + RECORD;
+
+/// Flags of a service that stores blocks of [`BLOCK_SIZE`] bytes as chunks of a set.
+pub const OF_SETS: [&str; 2] = ["--logical-block-size", "4096"];
+
+/// A set of three targets with backing files, which serve consecutive sessions.
 pub struct Set {
     pub sandbox: Sandbox,
     pub ports: [u16; 3],
     /// `None` for a target that is not running.
     pub targets: [Option<Process>; 3],
-    sizes: Sizes,
     /// Flags of the service.
     flags: Vec<&'static str>,
     /// Further flags of the targets.
@@ -189,78 +194,40 @@ pub struct Set {
 }
 
 impl Set {
-    /// Creates a set whose logical blocks have the size of stored blocks, with this checksum mode: `crc32c` or `off`.
-    pub fn new(checksum: &'static str) -> Self {
-        let mut set = Self::of(Sizes::compatible(BLOCK_SIZE), Vec::new());
-        set.write_checksums(checksum);
-        set
+    /// Starts three empty targets.
+    pub fn new() -> Self {
+        Self::with_flags(Sandbox::new(), &[], &[])
     }
 
-    /// Creates a set whose blocks hold incompressible data.
-    pub fn logical() -> Self {
-        let flags = vec!["--degraded", "on", "--logical-block-size", "4096"];
-        Self::of(Sizes::logical(BLOCK_SIZE), flags)
-    }
-
-    /// Makes further services use this checksum mode.
-    pub fn write_checksums(&mut self, checksum: &'static str) {
-        self.flags = vec!["--degraded", "on", "--checksum", checksum];
-    }
-
-    /// Creates a set of compressible blocks, with these flags of the service and of the targets.
+    /// Starts three empty targets. The service and the targets have these further flags.
     pub fn with_flags(
         sandbox: Sandbox,
         flags: &[&'static str],
         target_flags: &[&'static str],
     ) -> Self {
-        let sizes = Sizes::compatible(BLOCK_SIZE);
-        Self::on(sandbox, sizes, flags.to_vec(), target_flags.to_vec())
-    }
-
-    fn of(sizes: Sizes, flags: Vec<&'static str>) -> Self {
-        Self::on(Sandbox::new(), sizes, flags, Vec::new())
-    }
-
-    fn on(
-        sandbox: Sandbox,
-        sizes: Sizes,
-        flags: Vec<&'static str>,
-        target_flags: Vec<&'static str>,
-    ) -> Self {
         let started = [0, 1, 2].map(|number| {
-            let arguments = flags_of_target(&sandbox, sizes.half, number);
-            sandbox.target(&[&arguments[..], &target_flags].concat())
+            let arguments = flags_of_target(&sandbox, number);
+            sandbox.target(&[&arguments[..], target_flags].concat())
         });
         let ports = started.each_ref().map(|(_, port)| *port);
         Self {
             ports,
             targets: started.map(|(target, _)| Some(target)),
             sandbox,
-            sizes,
-            flags,
-            target_flags,
+            flags: [&OF_SETS, flags].concat(),
+            target_flags: target_flags.to_vec(),
         }
     }
 
-    /// Size of a chunk in bytes.
-    pub fn chunk_size(&self) -> usize {
-        self.sizes.half
-    }
-
-    /// File with contents that are different for each number. For a [logical](Self::logical) set, they are incompressible.
+    /// File with incompressible contents that are different for each number.
     pub fn content(&self, number: usize) -> PathBuf {
-        let length = (number + 1) * BLOCKS * BLOCK_SIZE;
-        let all = if self.sizes == Sizes::compatible(BLOCK_SIZE) {
-            compressible(length)
-        } else {
-            noise(length)
-        };
+        let all = noise((number + 1) * BLOCKS * BLOCK_SIZE);
         let name = format!("content {number}");
         self.sandbox
             .file(&name, &all[number * BLOCKS * BLOCK_SIZE..])
     }
 
-    /// Starts a service with degraded mode and these further flags, and waits until it is ready for an initiator.
+    /// Starts a service with these further flags, and waits until it is ready for an initiator.
     pub fn service(&self, arguments: &[&str]) -> Process {
         self.sandbox
             .gga_service(self.ports, 2, &[&self.flags[..], arguments].concat())
@@ -274,13 +241,32 @@ impl Set {
 
     /// An initiator with two workers.
     pub fn initiator(&self, strategy: &str, content: &Path, operations: usize) -> Process {
+        self.initiator_with(strategy, content, operations, "30")
+    }
+
+    /// An initiator with two workers and this timeout of an I/O.
+    pub fn initiator_with(
+        &self,
+        strategy: &str,
+        content: &Path,
+        operations: usize,
+        io_timeout: &str,
+    ) -> Process {
         self.sandbox.gga_initiator(
             strategy,
             content,
             operations,
             2,
-            &["--progress", "always", "--io-timeout", "30"],
+            &["--progress", "always", "--io-timeout", io_timeout],
         )
+    }
+
+    /// A client that has a session without I/O until it is terminated.
+    pub fn idle_client(&self) -> Process {
+        let socket = self.sandbox.path("socket");
+        let arguments = ["nbd", "-d", "3b:00.0", "--cpu", "0", "--socket"];
+        self.sandbox
+            .spawn("nbd", &[&arguments[..], &[text(&socket)]].concat())
     }
 
     /// Writes these contents in a session of their own.
@@ -295,16 +281,6 @@ impl Set {
         let writer = self.initiator("read_write_data_validity_test", content, ENDLESS);
         wait_for_io(&writer);
         writer
-    }
-
-    /// Writes these contents in a session that lasts until a scrub has recorded that all blocks have a checksum.
-    pub fn write_and_scrub(&self, content: &Path) {
-        self.write(content);
-        let service = self.service(&["--scrub", "once"]);
-        let reader = self.reader(content);
-        wait_for_log(&service, LogEvent::ScrubCompleted, 1);
-        interrupted(reader);
-        document(service);
     }
 
     /// An initiator that reads this many blocks in order, from the first one on, and compares.
@@ -323,6 +299,15 @@ impl Set {
         killed(self.targets[number].take().expect("it runs"));
     }
 
+    /// Stops a target with a clean shutdown, after which all blocks are at their places in the backing file. It exits with 1 if that
+    /// ends a session.
+    pub fn stop(&mut self, number: usize) {
+        let mut target = self.targets[number].take().expect("it runs");
+        target.signal(Signal::TERM);
+        let status = target.wait(default_deadline()).expect("it ends");
+        assert!(matches!(status.code(), Some(0 | 1)), "{status}");
+    }
+
     /// Restarts a target with its backing file.
     pub fn start(&mut self, number: usize) {
         self.start_with(number, &self.target_flags.clone());
@@ -330,7 +315,7 @@ impl Set {
 
     /// As [`start`](Self::start), with these flags instead of the previous ones.
     pub fn start_with(&mut self, number: usize, flags: &[&str]) {
-        let arguments = flags_of_target(&self.sandbox, self.sizes.half, number);
+        let arguments = flags_of_target(&self.sandbox, number);
         let arguments = [&arguments[..], flags].concat();
         let target = self.sandbox.target_again(self.ports[number], &arguments);
         self.targets[number] = Some(target);
@@ -366,33 +351,34 @@ impl Set {
         self.sandbox.path(TARGETS[number])
     }
 
-    /// Overwrites bytes of a target's chunk of a block.
+    /// Overwrites bytes of a target's chunk of a block. The target must be [stopped](Self::stop).
     pub fn put(&self, number: usize, block: usize, at: usize, bytes: &[u8]) {
-        assert!(at + bytes.len() <= self.sizes.half);
-        let offset = CONTENT_OFFSET + block * self.sizes.half + at;
+        assert!(self.targets[number].is_none() && at + bytes.len() <= CHUNK);
+        let offset = CONTENT_OFFSET + block * CHUNK + at;
         let file = File::options().write(true).open(self.path(number));
         file.and_then(|file| file.write_all_at(bytes, offset as u64))
             .expect("written");
     }
 
-    /// Contents of all chunks of a target, in order.
+    /// All chunks of a [stopped](Self::stop) target, in order.
     pub fn stored(&self, number: usize) -> Vec<u8> {
-        self.stored_in(&self.path(number))
+        assert!(self.targets[number].is_none());
+        stored_in(&self.path(number))
     }
 
-    /// Contents of all chunks in a backing file.
-    pub fn stored_in(&self, path: &Path) -> Vec<u8> {
-        fs::read(path).expect("there")[CONTENT_OFFSET..].to_vec()
-    }
-
-    /// A target's chunk of a block.
+    /// A stopped target's chunk of a block.
     pub fn chunk(&self, number: usize, block: usize) -> Vec<u8> {
-        self.stored(number)[block * self.sizes.half..][..self.sizes.half].to_vec()
+        self.stored(number)[block * CHUNK..][..CHUNK].to_vec()
     }
 }
 
+/// All chunks in the backing file of a target that was shut down cleanly.
+pub fn stored_in(path: &Path) -> Vec<u8> {
+    fs::read(path).expect("there")[CONTENT_OFFSET..][..BLOCKS * CHUNK].to_vec()
+}
+
 /// Flags of a target with a backing file.
-fn flags_of_target(sandbox: &Sandbox, half: usize, number: usize) -> Vec<&'static str> {
+fn flags_of_target(sandbox: &Sandbox, number: usize) -> Vec<&'static str> {
     let words = [
         "--cpu".to_owned(),
         "0".to_owned(),
@@ -401,7 +387,7 @@ fn flags_of_target(sandbox: &Sandbox, half: usize, number: usize) -> Vec<&'stati
         "--block-count".to_owned(),
         BLOCKS.to_string(),
         "--block-size".to_owned(),
-        half.to_string(),
+        CHUNK.to_string(),
         "--backing-file".to_owned(),
         text(&sandbox.path(TARGETS[number])).to_owned(),
     ];
@@ -425,71 +411,32 @@ pub fn redundancy(service: Process) -> Value {
     document(service)["redundancy"].clone()
 }
 
-/// Reads and checks the contents of three targets: parity, layout, checksum (or its absence). Returns the decoded
-/// contents.
-pub fn read_targets(
-    targets: [&[u8]; 3],
-    sizes: Sizes,
-    matrix: &str,
-    has_checksum: bool,
-) -> Vec<u8> {
-    let [d1, d2, dp] = targets.map(|target| target.chunks(sizes.half));
+// Stored blocks, the reference's form.
+
+/// Reads and checks the half blocks of three targets: parity, sizes, trailer. Returns the decoded contents.
+pub fn read_blocks(targets: [&[u8]; 3], block_size: usize, matrix: &str) -> Vec<u8> {
+    let [d1, d2, dp] = targets.map(|target| target.chunks(block_size / 2));
     let mut content = Vec::new();
     for (block, ((d1, d2), dp)) in d1.zip(d2).zip(dp).enumerate() {
         assert!(parity(matrix, d1, d2) == dp, "parity of block {block}");
         let stored = [d1, d2].concat();
-        let expected = if has_checksum {
-            checksum(&stored, block)
-        } else {
-            0
-        };
-        assert_eq!(
-            number(&stored, stored.len() - 4),
-            expected,
-            "checksum of block {block}"
-        );
-        content.extend(decode(&stored, sizes.logical));
+        assert_eq!(number(&stored, 0) as usize, block_size, "original size");
+        assert_eq!(number(&stored, block_size - 4), 0, "trailer");
+        let compressed = number(&stored, 4) as usize;
+        let (data, padding) = stored[8..block_size - 4].split_at(compressed);
+        assert!(padding.iter().all(|&byte| byte == 0), "padding");
+        content.extend(decompress(data, block_size));
     }
     content
 }
 
-/// Sizes of a half block and of a logical block in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sizes {
-    pub half: usize,
-    pub logical: usize,
-}
-
-impl Sizes {
-    /// Sizes for the reference's geometry.
-    pub fn compatible(block_size: usize) -> Self {
-        Self {
-            half: block_size / 2,
-            logical: block_size,
-        }
-    }
-
-    /// Sizes for incompressible content: a header of 8 bytes, a length of 4 for each piece of 64 KiB, a
-    /// checksum of 4; each half is a multiple of 64.
-    pub fn logical(block_size: usize) -> Self {
-        let stored = 12 + block_size + 4 * block_size.div_ceil(65536);
-        Self {
-            half: stored.div_ceil(128) * 64,
-            logical: block_size,
-        }
-    }
-}
-
-pub fn decode(stored: &[u8], logical: usize) -> Vec<u8> {
-    assert_eq!(number(stored, 0) as usize, logical, "original size");
-    let compressed = number(stored, 4) as usize;
-    let (mut data, padding) = stored[8..stored.len() - 4].split_at(compressed);
-    assert!(padding.iter().all(|&byte| byte == 0), "padding");
+/// Decompresses LZ4 data blocks, each of which has its size before it.
+fn decompress(mut data: &[u8], size: usize) -> Vec<u8> {
     let mut content = Vec::new();
     while let Some((prefix, rest)) = data.split_first_chunk() {
         let prefix = u32::from_le_bytes(*prefix);
         let (block, rest) = rest.split_at((prefix & 0x7FFF_FFFF) as usize);
-        let expected = (logical - content.len()).min(65536);
+        let expected = (size - content.len()).min(65536);
         if prefix >> 31 == 1 {
             assert_eq!(block.len(), expected, "a raw data block");
             content.extend(block);
@@ -501,18 +448,126 @@ pub fn decode(stored: &[u8], logical: usize) -> Vec<u8> {
         }
         data = rest;
     }
-    assert!(data.is_empty() && content.len() == logical);
+    assert!(data.is_empty() && content.len() == size);
     content
 }
 
-/// Expected trailer of a stored block with this number: its CRC-32C bound to the number, and never 0.
-pub fn checksum(stored: &[u8], block: usize) -> u32 {
-    let crc = crc::Crc::<u32>::new(&crc::CRC_32_ISCSI).checksum(&stored[..stored.len() - 4]);
-    let mut mask = !u32::try_from(block).expect("few blocks");
-    mask = (mask ^ mask >> 16).wrapping_mul(0x85EB_CA6B);
-    mask = (mask ^ mask >> 13).wrapping_mul(0xC2B2_AE35);
-    mask ^= mask >> 16;
-    if crc == mask { 1 } else { crc ^ mask }
+// Stored chunks, as in proto/stored_block.proto.
+
+/// Size of the record of a chunk in bytes.
+const RECORD: usize = 64;
+
+/// Size of the chunks of blocks of this size: half a block, as a multiple of 64, and a record.
+pub fn chunk_size(block_size: usize) -> usize {
+    block_size.div_ceil(2).next_multiple_of(64) + RECORD
+}
+
+/// A chunk of a block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chunk {
+    pub set: u128,
+    /// Number of the target in the set.
+    pub member: usize,
+    /// Number of the block.
+    pub stripe: u64,
+    /// Epoch of the write, and its number in that epoch.
+    pub stamp: (u64, u64),
+    /// 0 for content as it is.
+    compressed_size: u32,
+    pub payload: Vec<u8>,
+}
+
+impl Chunk {
+    /// Decodes a chunk of this member; `None` for one that was never written. Its magic number, reserved bytes and checksum must be right.
+    pub fn parse(stored: &[u8], member: usize) -> Option<Self> {
+        if stored.iter().all(|&byte| byte == 0) {
+            return None;
+        }
+        let (record, payload) = match member {
+            0 => stored.split_at(RECORD),
+            _ => {
+                let (payload, record) = stored.split_at(stored.len() - RECORD);
+                (record, payload)
+            }
+        };
+        let wide = |at: usize| u64::from_be_bytes(record[at..at + 8].try_into().expect("8 bytes"));
+        assert_eq!(&record[..4], b"CHK2");
+        assert_eq!(record[52..60], [0; 8], "reserved");
+        assert_eq!(number(record, 60), crc(payload, record), "checksum");
+        Some(Self {
+            set: u128::from(wide(8)) << 64 | u128::from(wide(16)),
+            member: number(record, 4) as usize,
+            stripe: wide(24),
+            stamp: (wide(32), wide(40)),
+            compressed_size: number(record, 48),
+            payload: payload.to_vec(),
+        })
+    }
+
+    /// Encodes the chunk, with a valid checksum.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut record = b"CHK2".to_vec();
+        record.extend((self.member as u32).to_be_bytes());
+        record.extend(self.set.to_be_bytes());
+        for number in [self.stripe, self.stamp.0, self.stamp.1] {
+            record.extend(number.to_be_bytes());
+        }
+        record.extend(self.compressed_size.to_be_bytes());
+        record.extend([0; 12]);
+        let checksum = crc(&self.payload, &record);
+        record[60..].copy_from_slice(&checksum.to_be_bytes());
+        match self.member {
+            0 => [&record[..], &self.payload].concat(),
+            _ => [&self.payload[..], &record].concat(),
+        }
+    }
+}
+
+/// CRC-32C of a payload, followed by a record without its checksum.
+fn crc(payload: &[u8], record: &[u8]) -> u32 {
+    let algorithm = crc::Crc::<u32>::new(&crc::CRC_32_ISCSI);
+    let mut digest = algorithm.digest();
+    digest.update(payload);
+    digest.update(&record[..RECORD - 4]);
+    digest.finalize()
+}
+
+/// Reads and checks the chunks of three targets: places, stamps, parity. Returns the contents of all blocks, which were written.
+pub fn read_chunks(targets: [&[u8]; 3], block_size: usize, matrix: &str) -> Vec<u8> {
+    let targets = targets.map(|target| target.chunks(chunk_size(block_size)));
+    let [d1, d2, dp] = targets;
+    let mut content = Vec::new();
+    let mut set = None;
+    for (block, ((d1, d2), dp)) in d1.zip(d2).zip(dp).enumerate() {
+        let mut members = 0..;
+        let chunks = [d1, d2, dp].map(|stored| {
+            let member = members.next().expect("endless");
+            let chunk = Chunk::parse(stored, member);
+            let chunk = chunk.unwrap_or_else(|| panic!("block {block} of {member} is unwritten"));
+            assert_eq!((chunk.member, chunk.stripe), (member, block as u64));
+            chunk
+        });
+        for chunk in &chunks {
+            assert_eq!(chunk.stamp, chunks[0].stamp, "stamps of block {block}");
+            assert!(chunk.stamp.0 > 0 && chunk.stamp.1 > 0, "{:?}", chunk.stamp);
+            assert_eq!(chunk.set, *set.get_or_insert(chunk.set), "block {block}");
+            assert_eq!(chunk.compressed_size, chunks[0].compressed_size);
+        }
+        let [d1, d2, dp] = &chunks;
+        let expected = parity(matrix, &d1.payload, &d2.payload);
+        assert!(expected == dp.payload, "parity of block {block}");
+        let payload = [&d1.payload[..], &d2.payload].concat();
+        let (data, padding) = match d1.compressed_size as usize {
+            0 => payload.split_at(block_size),
+            size => payload.split_at(size),
+        };
+        assert!(padding.iter().all(|&byte| byte == 0), "padding");
+        match d1.compressed_size {
+            0 => content.extend(data),
+            _ => content.extend(decompress(data, block_size)),
+        }
+    }
+    content
 }
 
 pub fn parity(matrix: &str, d1: &[u8], d2: &[u8]) -> Vec<u8> {

@@ -21,8 +21,6 @@ use crate::role::Violation;
 
 /// Block size of the initiator in bytes.
 pub(super) const BLOCK_SIZE: usize = 4096;
-/// Block size in bytes of gga targets whose logical blocks can hold incompressible data.
-const ANY_CONTENT_CHUNK: usize = 2112;
 /// Polling interval of all waits.
 pub(super) const TICK: Duration = Duration::from_millis(5);
 
@@ -133,10 +131,7 @@ impl<'a> Deployment<'a> {
 
     /// Starts a target on its previous port, with its previous blocks.
     pub(super) fn start_target(&mut self, index: usize) -> Result<(), Violation> {
-        let block_size = match (self.layout, self.settings.load) {
-            (Layout::Gga, LoadKind::Nbd) => ANY_CONTENT_CHUNK,
-            (layout, _) => layout.target_block_size(BLOCK_SIZE),
-        };
+        let block_size = self.layout.chunk_size(BLOCK_SIZE);
         let Target { name, port, .. } = self.targets[index];
         let command = self.settings.implementation.command(Role::Target)?;
         let mut command = self.sandbox.target(command, port);
@@ -191,11 +186,8 @@ impl<'a> Deployment<'a> {
             .args(["--output", "json"]);
         if self.layout == Layout::Gga {
             command
-                .args(["--degraded", "on"])
+                .args(["--logical-block-size", &BLOCK_SIZE.to_string()])
                 .args(["--trigger-recovery-read-every-n", RECOVER_EVERY]);
-            if self.settings.load == LoadKind::Nbd {
-                command.args(["--logical-block-size", &BLOCK_SIZE.to_string()]);
-            }
         }
         let name = format!("service-{}", self.starts);
         let log = self.sandbox.log(&name)?;
@@ -376,10 +368,14 @@ pub(crate) fn of_log(log: &str, targets: &[&str]) -> Redundancy {
             LogEvent::RebuildStarted { target, .. } => {
                 index(target).map_or(state, Redundancy::Rebuilding)
             }
-            LogEvent::ResyncStarted { .. } => Redundancy::Verifying,
-            LogEvent::TargetUpToDate(_) | LogEvent::ResyncCompleted | LogEvent::AllUpToDate => {
-                Redundancy::Whole
+            // A set without one of its targets settles its stripes, too.
+            LogEvent::ResyncStarted { .. }
+                if matches!(state, Redundancy::Unknown | Redundancy::Whole) =>
+            {
+                Redundancy::Verifying
             }
+            LogEvent::ResyncCompleted if state == Redundancy::Verifying => Redundancy::Whole,
+            LogEvent::TargetUpToDate(_) | LogEvent::AllUpToDate => Redundancy::Whole,
             LogEvent::WaitingForInitiator => Redundancy::Unknown,
             _ => state,
         };
@@ -466,12 +462,14 @@ mod redundancy_tests {
         let lost = "WARN detached storage target data_2, going on without it: reset\n";
         let back = "INFO storage target data_2 is online: rebuilding 3 stripes, those that it has missed\n";
         let whole = "INFO storage target data_2 is up to date: 3 stripes rebuilt in 1ms\n";
-        let doubt = "INFO the set was not shut down cleanly: verifying 64 stripes (resync)\n";
-        let fit = "INFO resync completed: 64 stripes verified\n";
+        let doubt =
+            "INFO the set was not shut down cleanly: settling 64 blocks that were written last\n";
+        let fit = "INFO resync completed: 64 stripes settled in 1ms, 3 rewritten, 0 lost\n";
         let missing = "WARN storage target data_2 is missing: starting without it\n";
         let current = "INFO all storage targets are up to date\n";
         let next = "waiting for the initiator on Comch \"name\"\n";
-        let second = "ERROR detached storage target data_p, with which too few are left\n";
+        let second = "ERROR detached storage target data_p, with which too few are left: I/Os wait until it is back: reset\n";
+        let restored = "INFO storage target data_p is online again, with its data\n";
         let cases = [
             (String::new(), Redundancy::Unknown),
             (current.to_owned(), Redundancy::Whole),
@@ -479,8 +477,15 @@ mod redundancy_tests {
             ([lost, back].concat(), Redundancy::Rebuilding(1)),
             ([lost, back, whole].concat(), Redundancy::Whole),
             ([lost, second].concat(), Redundancy::Without(1)),
+            ([lost, second, restored].concat(), Redundancy::Without(1)),
+            (
+                [lost, second, restored, back, whole].concat(),
+                Redundancy::Whole,
+            ),
             ([back, whole, doubt].concat(), Redundancy::Verifying),
             ([doubt, fit].concat(), Redundancy::Whole),
+            ([missing, doubt, fit].concat(), Redundancy::Without(1)),
+            ([back, doubt, fit].concat(), Redundancy::Rebuilding(1)),
             ([lost, next].concat(), Redundancy::Unknown),
             ([lost, back, next].concat(), Redundancy::Unknown),
             ([lost, back, next, back, whole].concat(), Redundancy::Whole),

@@ -117,8 +117,7 @@ impl Check {
                  that they cannot do: the initiator fails and says so, unless a role of the mix is known to hide it"
             }
             Self::CorruptBlock => {
-                "a byte of one block in the target's (in gga, data_1's) file is wrong: the initiator's comparison finds it, or \
-                 the gga service repairs the block from its parity"
+                "a byte of one block in the target's (in gga, data_1's) file is wrong: the initiator's comparison finds it"
             }
         }
     }
@@ -135,8 +134,6 @@ pub enum Expectation {
     Found(Vec<String>),
     /// The initiator exits with success: this role is known not to report the error.
     Hidden(Role),
-    /// All roles exit with success, and the service reports corrected blocks.
-    Repaired,
 }
 
 impl Expectation {
@@ -179,18 +176,6 @@ impl Expectation {
             }
             Check::FailingIo => Self::Found(vec!["DOCA_ERROR_IO_FAILED".to_owned()]),
             Check::IoPastEnd => Self::Found(vec!["DOCA_ERROR_".to_owned()]),
-            Check::CorruptBlock if mix.layout == Layout::Gga && service.checksums => {
-                let generated = mix
-                    .generator
-                    .is_some_and(|member| member.traits(Role::SbcGenerator).checksums);
-                match (generated, initiator.looks_at_results) {
-                    (true, _) => Self::Repaired,
-                    // Three inconsistent chunks, and no checksum to identify the wrong one: an I/O error.
-                    (false, true) => Self::Found(vec!["DOCA_ERROR_IO_FAILED".to_owned()]),
-                    // Memory that the I/O did not fill differs from the expected contents, too.
-                    (false, false) => Self::mismatch(initiator),
-                }
-            }
             Check::CorruptBlock => Self::mismatch(initiator),
         }
     }
@@ -253,7 +238,6 @@ pub(super) fn judge(
                     "expected that the {role} hides the failed I/O from the initiator, but {reason}"
                 )
             }),
-            Expectation::Repaired => repaired(session),
         },
     };
     let (outcome, cell, note, output) = match result {
@@ -285,7 +269,6 @@ fn cell(expectation: &Expectation) -> &'static str {
         Expectation::Hidden(Role::Initiator) => "hidden by the initiator",
         Expectation::Hidden(Role::Target) => "hidden by the target",
         Expectation::Hidden(_) => "hidden by the service",
-        Expectation::Repaired => "repaired",
     }
 }
 
@@ -304,10 +287,6 @@ fn note(mix: &Mix<'_>, expectation: &Expectation) -> Option<String> {
                 member.name()
             ))
         }
-        Expectation::Repaired => Some(format!(
-            "the service of {} repairs the block from its parity",
-            mix.service.name()
-        )),
     }
 }
 
@@ -421,17 +400,6 @@ fn found(words: &[String], session: &Session) -> Result<(), String> {
     }
 }
 
-fn repaired(session: &Session) -> Result<(), String> {
-    ended_cleanly(session)?;
-    let service = session.service.as_ref().ok_or("there is no service")?;
-    match statistics(service).corrected {
-        Some(1..) => Ok(()),
-        got => Err(format!(
-            "expected the service to count corrected half blocks of data_1, got {got:?}"
-        )),
-    }
-}
-
 /// Last lines of the output of all roles.
 ///
 /// Failed roles come last, and of them those that were killed by a signal, because a terminal shows the last lines.
@@ -473,7 +441,6 @@ fn transcript(session: &Session) -> String {
 
 const OPERATIONS: &str = "| Operation count:";
 const RECOVERIES: &str = "| Recovery count:";
-const CORRECTED: &str = "| Corrected half blocks of data_1:";
 
 /// Statistics of a role, summed over its workers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -482,8 +449,6 @@ pub(super) struct Statistics {
     pub(super) operations: Option<u64>,
     /// Blocks that a gga service read without one of the targets.
     pub(super) recoveries: Option<u64>,
-    /// Half blocks of data_1 that a gga service found corrupt, and corrected; the reference does not check.
-    pub(super) corrected: Option<u64>,
 }
 
 impl Statistics {
@@ -497,7 +462,6 @@ impl Statistics {
         Self {
             operations: sum(OPERATIONS),
             recoveries: sum(RECOVERIES),
-            corrected: sum(CORRECTED),
         }
     }
 }
@@ -550,11 +514,10 @@ mod tests {
     #[test]
     fn statistics_are_summed_over_workers() {
         let text = "[DOCA] log\n| Core: 0\n| Operation count: 20\n| Recovery count: 3\n| PE hit rate: 1.0% (1:2)\n\
-                    | Corrected half blocks of data_1: 2\n| Core: 1\n| Operation count: 5\n| Recovery count: 1\n";
+                    | Core: 1\n| Operation count: 5\n| Recovery count: 1\n";
         let parsed = Statistics::parse(text);
         assert_eq!(parsed.operations, Some(25));
         assert_eq!(parsed.recoveries, Some(4));
-        assert_eq!(parsed.corrected, Some(2));
         assert_eq!(Statistics::parse("nothing"), Statistics::default());
     }
 }

@@ -98,7 +98,7 @@ impl<'a> Deployment<'a> {
     /// Starts a target at its machine's address, with its previous blocks.
     pub(super) fn start_target(&mut self, index: usize) -> Result<(), Violation> {
         let Target { name, port, .. } = self.targets[index];
-        let block_size = self.layout.target_block_size(BLOCK_SIZE);
+        let block_size = self.layout.chunk_size(BLOCK_SIZE);
         let command = self.settings.implementation.command(Role::Target)?;
         let mut command = self.sandbox.target(command, port);
         command
@@ -136,7 +136,7 @@ impl<'a> Deployment<'a> {
             .args(["--output", "json"]);
         if self.layout == Layout::Gga {
             command
-                .args(["--degraded", "on"])
+                .args(["--logical-block-size", &BLOCK_SIZE.to_string()])
                 .args(["--trigger-recovery-read-every-n", RECOVER_EVERY]);
         }
         let name = format!("service-{}", self.starts);
@@ -378,7 +378,7 @@ mod tests {
     #[test]
     fn losses_are_of_one_target_each() {
         let log = "WARN detached storage target data_1, going on without it: reset\n\
-                   ERROR detached storage target data_2, with which too few are left: writes fail: reset\n\
+                   ERROR detached storage target data_2, with which too few are left: I/Os wait until it is back: reset\n\
                    WARN storage target data_1 is missing: starting without it\n\
                    WARN detached storage target data_p, going on without it: reset\n";
         let counts = ["data_1", "data_2", "data_p"].map(|target| losses_of(log, target));

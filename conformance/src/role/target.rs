@@ -4,12 +4,14 @@
 //! * [`sessions`]: whole sessions, repeated ones, and services that disconnect.
 //! * [`frames`]: split, merged and malformed frames, and requests that must be refused.
 //! * [`io`]: reads and writes that must succeed or fail, flushes; the initial and the expected contents.
+//! * [`versions`]: versions of blocks.
 //!
 //! [`run_session`] is a client for other checks.
 
 mod frames;
 mod io;
 mod sessions;
+mod versions;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -41,6 +43,7 @@ pub(super) fn checks() -> Vec<Check> {
         io::REFUSAL_CHECKS,
         io::CONTENT_CHECKS,
         io::FLUSH_CHECKS,
+        versions::CHECKS,
     ]
     .concat()
 }

@@ -8,21 +8,26 @@ use doca::{
     Buf, BufInventory, Completion, Device, ErrorCode, Event, MemoryRegion, Mmap, Pe, Rdma,
     RdmaConnection, Task,
 };
-use wire::io_message::{IoMessage, IoMessageType, Repr, SIZE};
+use wire::io_message::{IoMessage, IoMessageType, Repr, SIZE, Version};
 use wire::release::{CorrelationId as _, IoLayout, Release, Release3_0, Release3_1, Release3_2};
 
-use super::{Error, Faults, Verdict};
+use super::{Error, Faults, Verdict, Versions};
 use crate::role::REMOTE;
 
 /// `DOCA_ERROR_INVALID_VALUE`, the result of an I/O outside of the memories.
 const INVALID_VALUE: u32 = 6;
 /// `DOCA_ERROR_IO_FAILED`, the result of an I/O whose transfer failed.
-const IO_FAILED: u32 = 17;
+pub(super) const IO_FAILED: u32 = 17;
 
 /// The two memories between which a target transfers data.
 #[derive(Debug)]
 pub(super) struct Storage {
     pub local: Mmap,
+    /// The memory of `local`.
+    pub region: Arc<MemoryRegion>,
+    pub block_size: u32,
+    /// `true` if earlier versions of blocks are kept.
+    pub has_versions: bool,
     pub remote: Mmap,
     pub messages: Messages,
 }
@@ -50,10 +55,20 @@ struct Transaction {
     response: Task,
     to_host: Task,
     to_storage: Task,
+    /// Where an earlier version of a block is sent from.
+    earlier: Option<Earlier>,
+    /// Version in the request.
+    version: Cell<Version>,
     /// `true` if the response being sent is the second one to the same request.
     answered_twice: Cell<bool>,
     /// Request to execute once the preceding message has been sent.
     postponed: Cell<Option<Io>>,
+}
+
+/// Memory for an earlier version of a block, and the task that sends it.
+struct Earlier {
+    bytes: Buf,
+    to_host: Task,
 }
 
 /// Progress engine, contexts and transactions of one worker. Fields are in drop order: tasks before contexts,
@@ -66,6 +81,8 @@ pub(super) struct Worker {
     data_connection: Option<RdmaConnection>,
     pe: Pe,
     messages: Mmap,
+    /// A block for each transaction.
+    earlier: Option<Mmap>,
     storage: Arc<Storage>,
     count: usize,
     /// Completions received while memory was being overwritten.
@@ -85,6 +102,12 @@ impl Worker {
         let count = transactions as usize;
         let pe = Pe::new()?;
         let messages = Mmap::register(device, MemoryRegion::new(count * SIZE)?, REMOTE)?;
+        let earlier = if storage.has_versions {
+            let region = MemoryRegion::new(count * storage.block_size as usize)?;
+            Some(Mmap::register(device, region, REMOTE)?)
+        } else {
+            None
+        };
         let control = Rdma::builder(device)
             .permissions(REMOTE)
             .receive_tasks(transactions)
@@ -93,7 +116,7 @@ impl Worker {
         let data = Rdma::builder(device)
             .permissions(REMOTE)
             .read_tasks(transactions)
-            .write_tasks(transactions)
+            .write_tasks(2 * transactions)
             .start(&pe)?;
         Ok(Self {
             transactions: Vec::new(),
@@ -103,6 +126,7 @@ impl Worker {
             data_connection: None,
             pe,
             messages,
+            earlier,
             storage: Arc::clone(storage),
             count,
             postponed: VecDeque::new(),
@@ -132,13 +156,22 @@ impl Worker {
                 got: "a start".to_owned(),
             });
         };
-        let inventory = BufInventory::new(self.count * 3)?;
+        let inventory = BufInventory::new(self.count * 4)?;
         for index in 0..self.count {
             let message = inventory.buf(&self.messages, (index * SIZE) as u64, SIZE)?;
             // Each I/O sets the ranges of these two buffers.
             let storage = inventory.buf(&self.storage.local, 0, 1)?;
             let host = inventory.buf(&self.storage.remote, 0, 1)?;
             let transfer = token(Step::Transfer, index);
+            let earlier = match &self.earlier {
+                Some(earlier) => {
+                    let size = self.storage.block_size as usize;
+                    let bytes = inventory.buf(earlier, (index * size) as u64, size)?;
+                    let to_host = self.data.write_task(data, &bytes, &host, transfer)?;
+                    Some(Earlier { bytes, to_host })
+                }
+                None => None,
+            };
             let transaction = Transaction {
                 request: self
                     .control
@@ -153,6 +186,8 @@ impl Worker {
                 message,
                 storage,
                 host,
+                earlier,
+                version: Cell::new(NO_VERSION),
                 answered_twice: Cell::new(false),
                 postponed: Cell::new(None),
             };
@@ -162,7 +197,11 @@ impl Worker {
         Ok(())
     }
 
-    pub(super) fn progress(&mut self, faults: &mut Faults) -> Result<(), Error> {
+    pub(super) fn progress(
+        &mut self,
+        faults: &mut Faults,
+        versions: &mut Versions,
+    ) -> Result<(), Error> {
         let messages = self.storage.messages;
         while let Some(Completion { token, result }) = self.next_completion() {
             let index = (token & 0xffff_ffff) as usize;
@@ -172,24 +211,29 @@ impl Worker {
                     if let Some(last) = self.late.take() {
                         submit(&self.transactions[last].response)?;
                     }
-                    let io = read_message(messages, &transaction.message)?;
+                    let bytes = read_bytes(&transaction.message)?;
+                    let io = parse_message(messages, &bytes)?;
+                    transaction.version.set(match io.values.message_type {
+                        IoMessageType::Read | IoMessageType::Write => NO_VERSION,
+                        _ => Version::of(&bytes),
+                    });
                     if let Some(premature) = faults.premature(messages, &io) {
                         transaction.postponed.set(Some(io));
                         transaction.message.write_data(&premature)?;
                         submit(&transaction.response)?;
                         continue;
                     }
-                    begin(messages, transaction, faults)?;
+                    begin(&self.storage, transaction, faults, versions)?;
                 }
                 (step, result) if step == Step::Transfer as u64 => {
                     let code = if result.is_ok() { 0 } else { IO_FAILED };
                     let io = read_message(messages, &transaction.message)?.values;
                     if faults.together() > 1 {
-                        prepare(messages, transaction, code)?;
+                        prepare(messages, transaction, faults, code)?;
                         self.hold(index, faults.together())?;
                         continue;
                     }
-                    respond(messages, transaction, code)?;
+                    respond(messages, transaction, faults, code)?;
                     if faults.scribbles() && io.message_type == IoMessageType::Read {
                         self.scribble(index, &io)?;
                     }
@@ -197,7 +241,7 @@ impl Worker {
                 (step, Ok(())) if step == Step::Response as u64 => {
                     if let Some(io) = transaction.postponed.take() {
                         transaction.message.write_data(&messages.to_bytes(&io))?;
-                        begin(messages, transaction, faults)?;
+                        begin(&self.storage, transaction, faults, versions)?;
                         continue;
                     }
                     if faults.answers_twice() && !transaction.answered_twice.replace(true) {
@@ -271,20 +315,40 @@ impl Worker {
     }
 }
 
-fn begin(messages: Messages, transaction: &Transaction, faults: &mut Faults) -> Result<(), Error> {
+const NO_VERSION: Version = Version {
+    epoch: 0,
+    number: 0,
+    retired: 0,
+};
+
+fn begin(
+    target: &Storage,
+    transaction: &Transaction,
+    faults: &mut Faults,
+    versions: &mut Versions,
+) -> Result<(), Error> {
+    let messages = target.messages;
     let io = read_message(messages, &transaction.message)?.values;
-    faults.record(&io);
+    let version = transaction.version.get();
+    faults.record(&io, version);
+    if target.has_versions {
+        versions.retire(version.epoch, version.retired);
+    }
     if io.message_type == IoMessageType::Flush {
         // Nothing to do: the storage is in memory.
-        return respond(messages, transaction, 0);
+        let result = faults.flush();
+        return respond(messages, transaction, faults, result);
     }
-    let is_write = matches!(
+    if let Err(result) = examine(target, &io, version) {
+        return respond(messages, transaction, faults, result);
+    }
+    let is_write = !matches!(
         io.message_type,
-        IoMessageType::Write | IoMessageType::WriteFua
+        IoMessageType::Read | IoMessageType::ReadBefore
     );
     let offset = match faults.judge(is_write, io.storage_offset) {
         Verdict::Do(offset) => offset,
-        Verdict::Answer(result) => return respond(messages, transaction, result),
+        Verdict::Answer(result) => return respond(messages, transaction, faults, result),
         Verdict::Nonsense => {
             transaction.message.write_data(&[0xee; SIZE])?;
             return submit(&transaction.response);
@@ -293,6 +357,23 @@ fn begin(messages: Messages, transaction: &Transaction, faults: &mut Faults) -> 
     };
     let size = io.size as usize;
     let Transaction { storage, host, .. } = transaction;
+    let block = offset / u64::from(target.block_size).max(1);
+    if let (IoMessageType::ReadBefore, Some(earlier)) = (io.message_type, &transaction.earlier)
+        && let Some(bytes) = versions.before(block, (version.epoch, version.number))
+    {
+        earlier.bytes.write_data(bytes)?;
+        if host.set_range(io.requester_offset, size).is_err() {
+            return respond(messages, transaction, faults, INVALID_VALUE);
+        }
+        return submit(&earlier.to_host);
+    }
+    if target.has_versions && is_write {
+        let mut replaced = vec![0; size];
+        target.region.read(offset as usize, &mut replaced)?;
+        if !versions.write(block, (version.epoch, version.number), replaced) {
+            return respond(messages, transaction, faults, ErrorCode::NO_MEMORY.0);
+        }
+    }
     let (from, to, task) = if is_write {
         (
             (host, io.requester_offset),
@@ -311,36 +392,78 @@ fn begin(messages: Messages, transaction: &Transaction, faults: &mut Faults) -> 
         .set_data(from.1, size)
         .and_then(|()| to.0.set_range(to.1, size));
     if size == 0 || aimed.is_err() {
-        return respond(messages, transaction, INVALID_VALUE);
+        return respond(messages, transaction, faults, INVALID_VALUE);
     }
     submit(task)
 }
 
-fn respond(messages: Messages, transaction: &Transaction, result: u32) -> Result<(), Error> {
-    prepare(messages, transaction, result)?;
+/// Checks the type of a request, and the block and the version of a versioned one. Returns the result of an invalid request.
+fn examine(target: &Storage, io: &Repr, version: Version) -> Result<(), u32> {
+    let block_size = target.block_size;
+    let is_block = io.size == block_size
+        && io.storage_offset.is_multiple_of(block_size.into())
+        && io.storage_offset < target.local.len();
+    match io.message_type {
+        IoMessageType::Write | IoMessageType::WriteFua if target.has_versions => {
+            Err(ErrorCode::NOT_PERMITTED.0)
+        }
+        IoMessageType::Read | IoMessageType::Write | IoMessageType::WriteFua => Ok(()),
+        IoMessageType::ReadBefore if target.has_versions && is_block => Ok(()),
+        IoMessageType::WriteVersion | IoMessageType::WriteVersionFua
+            if target.has_versions && is_block && version.number != 0 =>
+        {
+            Ok(())
+        }
+        _ => Err(INVALID_VALUE),
+    }
+}
+
+fn respond(
+    messages: Messages,
+    transaction: &Transaction,
+    faults: &mut Faults,
+    result: u32,
+) -> Result<(), Error> {
+    prepare(messages, transaction, faults, result)?;
     submit(&transaction.response)
 }
 
 /// Converts the request in the message buffer to its result.
-fn prepare(messages: Messages, transaction: &Transaction, result: u32) -> Result<(), Error> {
-    let io = read_message(messages, &transaction.message)?.answer(result);
-    transaction.message.write_data(&messages.to_bytes(&io))?;
+fn prepare(
+    messages: Messages,
+    transaction: &Transaction,
+    faults: &mut Faults,
+    result: u32,
+) -> Result<(), Error> {
+    let request = read_message(messages, &transaction.message)?;
+    faults.record_result(&request.values, transaction.version.get(), result);
+    let answer = messages.to_bytes(&request.answer(result));
+    transaction.message.write_data(&answer)?;
     Ok(())
 }
 
-fn read_message(messages: Messages, buf: &Buf) -> Result<Io, Error> {
-    let unexpected = |got: String| Error::Unexpected {
+fn unexpected_message(got: String) -> Error {
+    Error::Unexpected {
         expected: "an I/O message of 64 bytes",
         got,
-    };
-    let mut bytes = [0; SIZE];
-    let len = buf.read_data(&mut bytes)?;
-    if len != SIZE {
-        return Err(unexpected(format!("{len} bytes")));
     }
-    messages
-        .parse(&bytes)
-        .map_err(|error| unexpected(error.to_string()))
+}
+
+fn read_bytes(buf: &Buf) -> Result<[u8; SIZE], Error> {
+    let mut bytes = [0; SIZE];
+    match buf.read_data(&mut bytes)? {
+        SIZE => Ok(bytes),
+        len => Err(unexpected_message(format!("{len} bytes"))),
+    }
+}
+
+fn parse_message(messages: Messages, bytes: &[u8; SIZE]) -> Result<Io, Error> {
+    let parsed = messages.parse(bytes);
+    parsed.map_err(|error| unexpected_message(error.to_string()))
+}
+
+fn read_message(messages: Messages, buf: &Buf) -> Result<Io, Error> {
+    parse_message(messages, &read_bytes(buf)?)
 }
 
 fn submit(task: &Task) -> Result<(), Error> {

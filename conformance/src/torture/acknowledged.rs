@@ -261,7 +261,9 @@ fn other_storage(run: &mut Run<'_>) -> Result<(), Violation> {
     std::fs::rename(disk.with_extension("true"), &disk)?;
     run.deployment.start_target(0)?;
     match reader.join() {
-        Ok(reply) => drop(reply.during("with another storage in the place of the target's")?),
+        Ok(reply) => {
+            reply.during("with another storage in the place of the target's")?;
+        }
         Err(_) => return Err(Violation::new("a client has panicked")),
     }
     run.read_all("with the true storage again")

@@ -272,7 +272,9 @@ fn two_old_copies(run: &mut Run<'_>) -> Result<(), Violation> {
     std::thread::sleep(Duration::from_secs(5));
     run.kill_all()?;
     match reader.join() {
-        Ok(reply) => drop(reply.during("with old copies of two targets")?),
+        Ok(reply) => {
+            reply.during("with old copies of two targets")?;
+        }
         Err(_) => return Err(Violation::new("a client has panicked")),
     }
     let restored = replaced[run.rng.usize(..2)];

@@ -14,7 +14,6 @@ use role_common::network::{self, HostPort};
 use volume::{CloseError, Config, Volume};
 
 use crate::connection::Shared;
-use crate::device::StorageQueue;
 use crate::protocol::Export;
 use crate::server::Server;
 use crate::sockets::{self, Listener};
@@ -57,7 +56,7 @@ pub struct Flags {
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
 
-    /// Listen for TCP connections at crate::NAME:PORT or ADDRESS:PORT; port 0 for a free one. Beyond loopback, TLS is needed
+    /// Listen for TCP connections at HOST:PORT; port 0 for a free one. Beyond loopback, TLS is needed
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<HostPort>,
 
@@ -224,7 +223,6 @@ pub fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
             queue.publish_to(metrics);
         }
     }
-    let queues = queues.into_iter().map(StorageQueue::from).collect();
     let system = |error: std::io::Error| {
         Failure::new(ErrorCode::OPERATING_SYSTEM, format!("NBD server: {error}"))
     };

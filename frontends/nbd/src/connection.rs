@@ -2,13 +2,14 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
+use std::ops::DerefMut;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustls::ServerConfig;
+use volume::{BlockQueue, Completion, Io, IoError, Operation};
 
-use crate::device::{Completion, Io, Operation, Queue};
 use crate::negotiation::{self, Negotiation, Security, Violation};
 use crate::protocol::{Export, OPTION_HEADER_SIZE, REQUEST_SIZE};
 use crate::sockets::{Socket, Stream};
@@ -16,9 +17,6 @@ use crate::transmission::{Body, Limits, Next, Outcome, Part, Transmission};
 
 /// Size of the receive buffer in bytes: more than the longest option.
 const INPUT: usize = 2 * (negotiation::MAX_OPTION + OPTION_HEADER_SIZE);
-
-/// Bytes of unsent replies above which no further requests are received.
-const MAX_OUTPUT: usize = 4 << 20;
 
 /// Maximum number of one client's requests handled before those of the next client.
 const FAIRNESS: u32 = 256;
@@ -59,6 +57,9 @@ pub enum Ended {
     /// The client made no progress in time.
     #[error("the client has not sent the rest of a request, or not read a reply, for {0:?}")]
     Stalled(Duration),
+    /// A part of a simple read has failed after its header was sent: only the end of the connection tells the client.
+    #[error("a simple read has failed after the beginning of its data was sent")]
+    BrokenRead,
 }
 
 /// Events of the socket to wait for.
@@ -99,6 +100,8 @@ pub struct Connection<B> {
     filling: Option<(B, usize)>,
     /// I/Os that were issued while the queue was full.
     waiting: VecDeque<Io<B>>,
+    /// `true` if a reply cannot be completed.
+    is_broken: bool,
     /// Number of losses of writes that the client was told of.
     told: u64,
     began: Instant,
@@ -140,7 +143,7 @@ impl Input {
     }
 }
 
-impl<B: AsRef<[u8]> + AsMut<[u8]>> Connection<B> {
+impl<B: DerefMut<Target = [u8]>> Connection<B> {
     /// Creates a connection for a client that was accepted.
     pub fn new(
         socket: Socket,
@@ -168,6 +171,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Connection<B> {
             output,
             filling: None,
             waiting: VecDeque::new(),
+            is_broken: false,
             told: 0,
             began: now,
             moved: 0,
@@ -212,15 +216,16 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Connection<B> {
             losses,
             ..
         } = completion;
-        if losses != self.told && transmission.is_flush(part) {
-            tracing::error!(
-                peer = self.peer,
-                "a flush fails: the storage has lost writes that it had completed and that were not flushed"
-            );
-            self.told = losses;
-            result = Err(crate::device::Failed);
+        if result == Err(IoError::LostWrites) {
+            // The first client of the queue that flushes gets it; here, each one is told.
+            result = Ok(());
         }
-        let data = buffer.as_ref().map_or(&[][..], AsRef::as_ref);
+        if losses != self.told && transmission.is_flush(part) {
+            tracing::error!(peer = self.peer, "a flush fails: {}", IoError::LostWrites);
+            self.told = losses;
+            result = Err(IoError::LostWrites);
+        }
+        let data = buffer.as_deref().unwrap_or(&[]);
         let outcome = transmission.complete(part, result, data, self.output.headers());
         match outcome {
             Outcome::Submit(number, part) => {
@@ -228,12 +233,12 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Connection<B> {
             }
             Outcome::Reply(Body::Part) => {
                 if let Some(buffer) = buffer {
-                    let len = buffer.as_ref().len();
-                    self.output.push_memory(buffer, len);
+                    self.output.push_memory(buffer);
                 }
             }
             Outcome::Reply(Body::Whole(bytes)) => self.output.push_bytes(bytes),
             Outcome::Reply(Body::None) | Outcome::Pending => {}
+            Outcome::Broken => self.is_broken = true,
         }
         if self.stream.is_none() {
             self.output.clear();
@@ -252,9 +257,9 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Connection<B> {
         if let Phase::Transmission(transmission) = &mut self.phase {
             transmission.abort();
             for io in self.waiting.drain(..) {
-                let failed = Err(crate::device::Failed);
                 let part = io.tag as u32;
-                let _ = transmission.complete(part, failed, &[], &mut Vec::new());
+                let closed = Err(IoError::Closed);
+                let _ = transmission.complete(part, closed, &[], &mut Vec::new());
             }
         }
     }
@@ -278,7 +283,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Connection<B> {
     /// # Errors
     ///
     /// The connection must be closed for this reason.
-    pub fn step<Q: Queue<Buffer = B>>(
+    pub fn step<Q: BlockQueue<Buffer = B>>(
         &mut self,
         index: usize,
         queue: &mut Q,
@@ -287,21 +292,33 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Connection<B> {
         if self.stream.is_none() {
             return Ok(());
         }
+        if self.is_broken {
+            return Err(Ended::BrokenRead);
+        }
         self.is_starved = false;
         self.advance(index, queue, shared)?;
-        let was_full = self.output.len() >= MAX_OUTPUT;
-        if self.send()? && was_full {
+        let waits = self.next() == Some(Next::Wait);
+        self.send()?;
+        if waits && self.next() != Some(Next::Wait) {
             // The input may contain further requests, for which the socket reports no event.
             self.is_dirty = true;
         }
         if let Phase::Transmission(transmission) = &self.phase
-            && transmission.next() == Next::End
+            && self.next() == Some(Next::End)
             && transmission.is_idle()
             && self.output.is_empty()
         {
             return Err(Ended::Disconnected);
         }
         Ok(())
+    }
+
+    /// Next step of the transmission phase; `None` before.
+    fn next(&self) -> Option<Next> {
+        match &self.phase {
+            Phase::Transmission(transmission) => Some(transmission.next(self.output.len())),
+            Phase::Negotiation(..) => None,
+        }
     }
 
     fn negotiates(&self) -> bool {
@@ -316,7 +333,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Connection<B> {
         }
     }
 
-    fn advance<Q: Queue<Buffer = B>>(
+    fn advance<Q: BlockQueue<Buffer = B>>(
         &mut self,
         index: usize,
         queue: &mut Q,
@@ -334,9 +351,6 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Connection<B> {
             let goes_on = if self.negotiates() {
                 self.negotiate(shared, queue.losses().reported)?
             } else {
-                if self.output.len() >= MAX_OUTPUT {
-                    return Ok(());
-                }
                 requests += 1;
                 self.transmit(index, queue)?
             };
@@ -395,7 +409,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Connection<B> {
     }
 
     /// Does one step of the transmission phase. Returns `false` if there is nothing more to do now.
-    fn transmit<Q: Queue<Buffer = B>>(
+    fn transmit<Q: BlockQueue<Buffer = B>>(
         &mut self,
         index: usize,
         queue: &mut Q,
@@ -403,7 +417,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Connection<B> {
         let Phase::Transmission(transmission) = &mut self.phase else {
             return Ok(true);
         };
-        match transmission.next() {
+        match transmission.next(self.output.len()) {
             Next::Request => {
                 if let Some(bytes) = self.input.filled().first_chunk() {
                     transmission.request(bytes, self.output.headers())?;
@@ -452,7 +466,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Connection<B> {
     }
 
     /// Issues the next part. Returns `false` if the queue is full.
-    fn submit<Q: Queue<Buffer = B>>(
+    fn submit<Q: BlockQueue<Buffer = B>>(
         &mut self,
         index: usize,
         part: Part,
@@ -479,7 +493,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Connection<B> {
             let Some((buffer, filled)) = &mut self.filling else {
                 return Ok(false);
             };
-            let memory = &mut buffer.as_mut()[*filled..len];
+            let memory = &mut buffer[*filled..len];
             let there = self.input.filled();
             let count = there.len().min(memory.len());
             memory[..count].copy_from_slice(&there[..count]);
@@ -501,13 +515,11 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Connection<B> {
             Received::Some => Ok(true),
             Received::Nothing => Ok(false),
             Received::End => {
-                if let Phase::Transmission(transmission) = &mut self.phase {
-                    if transmission.next() != Next::Request || !self.input.filled().is_empty() {
-                        return Err(lost());
-                    }
-                    // The client may have closed only its sending side.
-                    transmission.end();
+                if self.next() != Some(Next::Request) || !self.input.filled().is_empty() {
+                    return Err(lost());
                 }
+                // The client may have closed only its sending side.
+                self.end();
                 Ok(true)
             }
         }
@@ -523,7 +535,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Connection<B> {
         }
         let memory = match &mut self.filling {
             // The input is empty in this case.
-            Some((buffer, filled)) => &mut buffer.as_mut()[*filled..],
+            Some((buffer, filled)) => &mut buffer[*filled..],
             None => &mut [],
         };
         let expected = memory.len();
@@ -560,45 +572,43 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Connection<B> {
     #[must_use]
     pub fn wants(&self) -> Wants {
         let write = !self.output.is_empty() || self.stream.as_ref().is_some_and(Stream::holds_back);
-        let read = match &self.phase {
-            Phase::Negotiation(..) => self.output.is_empty(),
-            Phase::Transmission(transmission) => {
-                self.output.len() < MAX_OUTPUT
-                    && match transmission.next() {
-                        Next::Request | Next::Skip(_) => true,
-                        Next::Fill(_) => self.filling.is_some(),
-                        Next::Issue(_) | Next::Wait | Next::End => false,
-                    }
-            }
+        let read = match self.next() {
+            None => self.output.is_empty(),
+            Some(Next::Request | Next::Skip(_)) => true,
+            Some(Next::Fill(_)) => self.filling.is_some(),
+            Some(Next::Issue(_) | Next::Wait | Next::End) => false,
         };
         Wants { read, write }
     }
 
-    /// Checks the timeouts of the client.
+    /// Checks the timeouts of the client. Returns `true` if buffers of the queue were freed: a client that has read nothing
+    /// since the last check must not withhold them from others.
     ///
     /// # Errors
     ///
     /// A timeout was exceeded.
-    pub fn check(&mut self, shared: &Shared, now: Instant) -> Result<(), Ended> {
+    pub fn check(&mut self, shared: &Shared, now: Instant) -> Result<bool, Ended> {
         if self.negotiates() {
             let limit = shared.handshake_timeout;
             if now.duration_since(self.began) >= limit {
                 return Err(Ended::HandshakeTimeout(limit));
             }
-            return Ok(());
+            return Ok(false);
         }
         // The client must act next: it is within a request, or has replies to read.
         let is_inside = !self.input.filled().is_empty()
             || self.filling.is_some()
-            || matches!(&self.phase, Phase::Transmission(it) if matches!(it.next(), Next::Skip(_)));
+            || matches!(self.next(), Some(Next::Skip(_)));
         let wants = self.wants();
         let is_due = wants.write || (wants.read && is_inside);
         if !is_due || self.seen.0 != self.moved {
             self.seen = (self.moved, now);
         } else if now.duration_since(self.seen.1) >= shared.client_timeout {
             return Err(Ended::Stalled(shared.client_timeout));
+        } else {
+            return Ok(self.output.free_buffers());
         }
-        Ok(())
+        Ok(false)
     }
 }
 
@@ -639,7 +649,7 @@ pub struct Output<B> {
     items: VecDeque<Item<B>>,
     /// Number of bytes of the first item that were sent.
     sent: usize,
-    /// Number of data bytes in the queue.
+    /// Size of the data in the queue in bytes. That of the first item counts until all of it is sent: its memory is in use.
     data: usize,
 }
 
@@ -647,8 +657,8 @@ pub struct Output<B> {
 enum Item<B> {
     /// A number of header bytes.
     Header(usize),
-    /// A number of bytes of an I/O's buffer.
-    Memory(B, usize),
+    /// Buffer of an I/O.
+    Memory(B),
     Bytes(Vec<u8>),
 }
 
@@ -665,17 +675,17 @@ impl<B> Default for Output<B> {
     }
 }
 
-impl<B: AsRef<[u8]>> Output<B> {
+impl<B: DerefMut<Target = [u8]>> Output<B> {
     /// Buffer to append headers to.
     pub fn headers(&mut self) -> &mut Vec<u8> {
         &mut self.headers
     }
 
-    /// Queues `len` bytes of a buffer after the headers so far.
-    pub fn push_memory(&mut self, memory: B, len: usize) {
+    /// Queues a buffer after the headers so far.
+    pub fn push_memory(&mut self, memory: B) {
         self.queue_headers();
-        self.data += len;
-        self.items.push_back(Item::Memory(memory, len));
+        self.data += memory.len();
+        self.items.push_back(Item::Memory(memory));
     }
 
     /// Queues bytes after the headers so far.
@@ -704,10 +714,23 @@ impl<B: AsRef<[u8]>> Output<B> {
         self.items.is_empty() && self.headers_queued == self.headers.len()
     }
 
-    /// Number of unsent bytes.
+    /// Number of bytes that unsent replies occupy. Headers count twice: their buffer doubles when it grows.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.data + self.headers.len() - self.headers_sent
+        self.data + 2 * (self.headers.len() - self.headers_sent)
+    }
+
+    /// Moves data to memory of its own, and frees the buffers. Returns `true` if there were any.
+    #[cold]
+    fn free_buffers(&mut self) -> bool {
+        let mut has_freed = false;
+        for item in &mut self.items {
+            if let Item::Memory(memory) = item {
+                *item = Item::Bytes(memory.to_vec());
+                has_freed = true;
+            }
+        }
+        has_freed
     }
 
     pub fn clear(&mut self) {
@@ -733,6 +756,7 @@ impl<B: AsRef<[u8]>> Output<B> {
             }
         }
         self.headers.clear();
+        self.headers.shrink_to(COMPACT);
         self.headers_queued = 0;
         self.headers_sent = 0;
         stream.flush()
@@ -752,7 +776,7 @@ impl<B: AsRef<[u8]>> Output<B> {
                     header += len;
                     &self.headers[header - len..header]
                 }
-                Item::Memory(memory, len) => &memory.as_ref()[..*len],
+                Item::Memory(memory) => memory,
                 Item::Bytes(bytes) => bytes,
             };
             *part = IoSlice::new(&bytes[skip..]);
@@ -766,7 +790,7 @@ impl<B: AsRef<[u8]>> Output<B> {
         while let Some(item) = self.items.front() {
             let (len, is_header) = match item {
                 Item::Header(len) => (*len, true),
-                Item::Memory(_, len) => (*len, false),
+                Item::Memory(memory) => (memory.len(), false),
                 Item::Bytes(bytes) => (bytes.len(), false),
             };
             let now = taken.min(len - self.sent);
@@ -774,11 +798,12 @@ impl<B: AsRef<[u8]>> Output<B> {
             taken -= now;
             if is_header {
                 self.headers_sent += now;
-            } else {
-                self.data -= now;
             }
             if self.sent < len {
                 break;
+            }
+            if !is_header {
+                self.data -= len;
             }
             self.sent = 0;
             self.items.pop_front();

@@ -2,15 +2,13 @@
 //!
 //! * [`protocol`]: messages of the protocol
 //! * [`negotiation`], [`transmission`]: the two phases of a connection, state machines without I/O
-//! * [`device`]: the interface to the block device, and its implementation by a [`volume::Volume`], or in memory for tests
 //! * [`sockets`], [`connection`]: one client
-//! * [`server`]: all clients, and the threads that serve them
+//! * [`server`]: all clients, and the threads that serve them, each with a [`volume::BlockQueue`]
 //! * [`app`]: the program and its flags
 #![forbid(unsafe_code)]
 
 pub mod app;
 pub mod connection;
-pub mod device;
 pub mod negotiation;
 pub mod protocol;
 pub mod server;

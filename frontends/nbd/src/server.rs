@@ -4,6 +4,7 @@
 //! replies that accumulate meanwhile are sent together. When idle, it sleeps until a socket, the queue or the main thread wakes it.
 
 use std::io;
+use std::ops::DerefMut;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,9 +18,9 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use slab::Slab;
+use volume::{BlockQueue, ErrorLog, IoError};
 
 use crate::connection::{Connection, Ended, Shared, Wants};
-use crate::device::Queue;
 use crate::negotiation::Security;
 use crate::sockets::{Listener, Socket};
 
@@ -31,13 +32,13 @@ const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A server with one worker per queue.
 #[derive(Debug)]
-pub struct Server<Q: Queue + Send + 'static> {
+pub struct Server<Q: BlockQueue> {
     shared: Arc<Shared>,
     max_connections: usize,
     workers: Vec<(Handle, JoinHandle<io::Result<Q>>)>,
 }
 
-impl<Q: Queue + Send + 'static> Server<Q> {
+impl<Q: BlockQueue> Server<Q> {
     /// Starts the workers, each pinned to its entry of `cpus`, or not pinned if it has none.
     ///
     /// # Errors
@@ -236,7 +237,7 @@ impl Handle {
 
 /// A worker thread of the server.
 #[derive(Debug)]
-pub struct Worker<Q: Queue> {
+pub struct Worker<Q: BlockQueue> {
     queue: Q,
     shared: Arc<Shared>,
     clients: Receiver<Client>,
@@ -247,6 +248,7 @@ pub struct Worker<Q: Queue> {
     connections: Slab<Connection<Q::Buffer>>,
     /// Number of I/Os in the queue.
     outstanding: usize,
+    errors: ErrorLog,
     /// `true` if buffers were freed since the last retry of starved connections.
     has_freed: bool,
     /// Index of the connection that the next iteration starts with.
@@ -254,7 +256,7 @@ pub struct Worker<Q: Queue> {
     ends_at: Option<Instant>,
 }
 
-impl<Q: Queue> Worker<Q> {
+impl<Q: BlockQueue> Worker<Q> {
     /// Creates a worker for a queue, and its handle.
     ///
     /// # Errors
@@ -287,6 +289,7 @@ impl<Q: Queue> Worker<Q> {
             epoll,
             connections: Slab::new(),
             outstanding: 0,
+            errors: ErrorLog::default(),
             has_freed: false,
             first: 0,
             ends_at: None,
@@ -354,10 +357,13 @@ impl<Q: Queue> Worker<Q> {
     }
 
     fn poll_queue(&mut self) -> bool {
-        let connections = &mut self.connections;
-        let mut completed = 0;
-        self.queue.poll(&mut |completion| {
-            completed += 1;
+        let (connections, errors) = (&mut self.connections, &mut self.errors);
+        let completed = self.queue.poll(&mut |completion| {
+            match &completion.result {
+                // Logged by the connections that are told.
+                Ok(()) | Err(IoError::LostWrites) => {}
+                Err(error) => errors.failed(error),
+            }
             let index = (completion.tag >> 32) as usize;
             let part = completion.tag as u32;
             if let Some(connection) = connections.get_mut(index) {
@@ -524,9 +530,12 @@ impl<Q: Queue> Worker<Q> {
             } else {
                 connection.check(&self.shared, now)
             };
-            if let Err(reason) = result {
-                close(&self.epoll, connection, &reason);
-                connection.is_dirty = true;
+            match result {
+                Ok(has_freed) => self.has_freed |= has_freed,
+                Err(reason) => {
+                    close(&self.epoll, connection, &reason);
+                    connection.is_dirty = true;
+                }
             }
         }
         if is_late {
@@ -536,7 +545,7 @@ impl<Q: Queue> Worker<Q> {
     }
 }
 
-fn unregister<B: AsRef<[u8]> + AsMut<[u8]>>(epoll: &OwnedFd, connection: &mut Connection<B>) {
+fn unregister<B: DerefMut<Target = [u8]>>(epoll: &OwnedFd, connection: &mut Connection<B>) {
     if let Some(Wants { .. }) = connection.registered.take()
         && let Some(descriptor) = connection.descriptor()
     {
@@ -545,7 +554,7 @@ fn unregister<B: AsRef<[u8]> + AsMut<[u8]>>(epoll: &OwnedFd, connection: &mut Co
     connection.is_hung_up = true;
 }
 
-fn close<B: AsRef<[u8]> + AsMut<[u8]>>(
+fn close<B: DerefMut<Target = [u8]>>(
     epoll: &OwnedFd,
     connection: &mut Connection<B>,
     reason: &Ended,

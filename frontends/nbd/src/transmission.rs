@@ -6,13 +6,19 @@
 //! write. It reports completions, and sends the resulting replies.
 //!
 //! The reply to a structured read has a chunk for each part. A simple reply cannot report an error after its header,
-//! so the parts of a simple read are first copied into one buffer ([`Body::Whole`]).
+//! so the parts of a simple read are first copied into one buffer ([`Body::Whole`]). A read longer than [`Limits::unsent`] is
+//! copied and sent in windows, and no other request is in progress meanwhile: an error in a later window ends the connection.
+//!
+//! The memory of replies is limited: parts of reads wait while those in flight, together with the replies that are not sent,
+//! would exceed [`Limits::unsent`]. Write-zeroes and trim have no payload, and any length. They are executed in pieces, of
+//! which a connection has few in flight; further requests are accepted meanwhile.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use slab::Slab;
+use volume::{IoError, Operation};
 
-use crate::device::{Failed, Operation};
 use crate::negotiation::{ALLOCATION_ID, Agreement, Violation};
 use crate::protocol::{self, Chunk, Command, CommandFlags, Errno, Export, REQUEST_SIZE, Request};
 
@@ -26,9 +32,16 @@ pub struct Limits {
     pub segment: u32,
     /// Maximum number of requests in progress; further ones are left in the socket.
     pub in_flight: usize,
-    /// Maximum number of bytes that simple reads of several parts may occupy together, in addition to one read that
-    /// is always admitted.
-    pub staged: usize,
+    /// Maximum number of bytes of replies that are not sent, and of reads in flight. Further requests are left in the socket.
+    /// At least twice the size of a part.
+    pub unsent: usize,
+    /// Maximum number of parts in flight at which another part of a request of several parts is issued. The queue is shared
+    /// with other connections.
+    pub parts: usize,
+    /// Maximum size of a piece of a write-zeroes or trim request in bytes.
+    pub piece: u32,
+    /// Maximum number of these pieces in flight.
+    pub pieces: usize,
 }
 
 impl Default for Limits {
@@ -36,7 +49,10 @@ impl Default for Limits {
         Self {
             segment: crate::MAX_SEGMENT,
             in_flight: 128,
-            staged: 2 * MAX_PAYLOAD as usize,
+            unsent: 4 << 20,
+            parts: 32,
+            piece: 1 << 20,
+            pieces: 4,
         }
     }
 }
@@ -52,7 +68,7 @@ pub enum Next {
     Fill(Part),
     /// Drop this many bytes, and report them with [`Transmission::skipped`].
     Skip(u32),
-    /// Wait for completions of parts.
+    /// Wait for completions of parts, or until replies are sent.
     Wait,
     /// The client has disconnected: close the connection when [`Transmission::is_idle`] and all replies are sent.
     End,
@@ -86,11 +102,15 @@ pub enum Outcome {
     Reply(Body),
     /// The request needs this further part: submit it under this number.
     Submit(u32, Part),
+    /// A simple read has failed after the beginning of its data was sent: close the connection.
+    Broken,
 }
 
 #[derive(Debug)]
 struct Pending {
     cookie: u64,
+    /// Length in bytes.
+    len: u32,
     /// Number of bytes of the request that were not issued yet.
     unissued: u32,
     /// Number of parts that were issued and have not completed.
@@ -105,10 +125,25 @@ enum Kind {
     ChunkedRead,
     /// A single part is the data of the reply.
     SimpleRead,
-    /// Parts are copied into one buffer.
-    StagedRead { offset: u64, data: Vec<u8> },
-    /// Other requests. `then_flush`: a flush follows, to make it durable.
+    /// Parts are copied into a buffer.
+    StagedRead(Staged),
+    /// Write-zeroes and trim. `then_flush`: a flush follows, to make it durable.
+    Range { then_flush: bool },
+    /// Other requests.
     Other { then_flush: bool },
+}
+
+/// A simple read of several parts.
+#[derive(Debug, Default)]
+struct Staged {
+    /// Offset of the window on the device in bytes.
+    offset: u64,
+    /// Data of the window; empty before its first part.
+    window: Vec<u8>,
+    /// Number of bytes of the window that were not issued yet.
+    unissued: u32,
+    /// `true` once the header was sent: an error can no longer be reported.
+    has_begun: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -122,7 +157,7 @@ struct Issued {
 #[derive(Debug, Clone, Copy)]
 enum Stage {
     Request,
-    /// The remaining bytes of this request are to be issued, with or without payload.
+    /// The remaining bytes of this read or write are to be issued, or this flush.
     Issue {
         request: usize,
         operation: Operation,
@@ -131,6 +166,15 @@ enum Stage {
     },
     Skip(u32),
     End,
+}
+
+/// A write-zeroes or trim request whose remaining bytes are to be issued.
+#[derive(Debug, Clone, Copy)]
+struct Range {
+    request: usize,
+    operation: Operation,
+    offset: u64,
+    remaining: u32,
 }
 
 /// The server's side of the transmission phase of one connection.
@@ -143,8 +187,14 @@ pub struct Transmission {
     stage: Stage,
     requests: Slab<Pending>,
     parts: Slab<Issued>,
-    /// Bytes of staged reads in progress.
-    staged: usize,
+    /// Requests without payload that are executed in pieces, oldest first.
+    ranges: VecDeque<Range>,
+    /// Number of these pieces in flight.
+    pieces: usize,
+    /// Bytes of reads in flight, and of windows of staged reads.
+    reading: usize,
+    /// `true` while a read is sent in windows: no other reply may be sent.
+    is_streaming: bool,
     is_ending: bool,
 }
 
@@ -160,7 +210,10 @@ impl Transmission {
             stage: Stage::Request,
             requests: Slab::new(),
             parts: Slab::new(),
-            staged: 0,
+            ranges: VecDeque::new(),
+            pieces: 0,
+            reading: 0,
+            is_streaming: false,
             is_ending: false,
         }
     }
@@ -173,15 +226,21 @@ impl Transmission {
         }
     }
 
-    /// Drops the request whose payload is being received, once its parts have completed: the rest of the payload will not arrive.
+    /// Drops the parts of requests that were not issued. Requests are dropped with their last part in flight.
     pub fn abort(&mut self) {
         self.is_ending = true;
-        if let Stage::Issue { request, .. } = self.stage
-            && self.requests[request].outstanding == 0
-        {
-            self.remove(request);
-        }
+        let ranges = std::mem::take(&mut self.ranges);
+        let unfinished = ranges.into_iter().map(|range| range.request);
+        let current = match self.stage {
+            Stage::Issue { request, .. } => Some(request),
+            _ => None,
+        };
         self.stage = Stage::End;
+        for request in unfinished.chain(current) {
+            if self.requests[request].outstanding == 0 {
+                self.remove(request);
+            }
+        }
     }
 
     /// Returns `true` if no request is in progress.
@@ -196,27 +255,36 @@ impl Transmission {
         self.parts.len()
     }
 
-    /// Next step of the receiving side.
+    /// Next step of the receiving side, while `unsent` bytes of replies are not sent.
     #[must_use]
-    pub fn next(&self) -> Next {
+    pub fn next(&self, unsent: usize) -> Next {
+        if let Some(piece) = self.next_piece() {
+            return Next::Issue(piece);
+        }
         match self.stage {
-            Stage::Request if self.requests.len() >= self.limits.in_flight => Next::Wait,
-            Stage::Request if self.staged > self.limits.staged => Next::Wait,
+            Stage::Request
+                if self.is_streaming
+                    || self.requests.len() >= self.limits.in_flight
+                    || unsent >= self.limits.unsent =>
+            {
+                Next::Wait
+            }
             Stage::Request => Next::Request,
             Stage::Skip(remaining) => Next::Skip(remaining),
             Stage::End => Next::End,
             Stage::Issue {
+                request,
                 operation,
                 offset,
                 remaining,
-                ..
             } => {
                 let part = Part {
                     operation,
                     offset,
-                    len: self.part_len(operation, offset, remaining),
+                    len: self.part_len(request, operation, offset, remaining),
                 };
                 match operation {
+                    _ if self.must_wait(request, &part, unsent) => Next::Wait,
                     Operation::Write { .. } => Next::Fill(part),
                     _ => Next::Issue(part),
                 }
@@ -224,16 +292,80 @@ impl Transmission {
         }
     }
 
-    /// Length of the next part. Parts end at multiples of the preferred block size, so that at most the first and the last need a
-    /// read-modify-write.
-    fn part_len(&self, operation: Operation, offset: u64, remaining: u32) -> u32 {
-        let has_memory = matches!(operation, Operation::Read | Operation::Write { .. });
-        if !has_memory || remaining <= self.limits.segment {
+    /// The next piece of a request without payload, if another one may be in flight.
+    fn next_piece(&self) -> Option<Part> {
+        let range = self
+            .ranges
+            .front()
+            .filter(|_| self.pieces < self.limits.pieces)?;
+        Some(Part {
+            operation: range.operation,
+            offset: range.offset,
+            len: self.within_blocks(range.offset, range.remaining, self.limits.piece),
+        })
+    }
+
+    /// Returns `true` if a part has to wait for completions or for replies to be sent.
+    fn must_wait(&self, request: usize, part: &Part, unsent: usize) -> bool {
+        let pending = &self.requests[request];
+        if pending.len > self.limits.segment && self.parts.len() >= self.limits.parts {
+            return true;
+        }
+        if part.operation != Operation::Read {
+            return false;
+        }
+        let needed = match &pending.kind {
+            Kind::StagedRead(staged) if staged.unissued != 0 => return false,
+            Kind::StagedRead(_) => {
+                let is_alone = self.requests.len() == 1;
+                if pending.outstanding != 0 || self.is_streamed(pending.len) && !is_alone {
+                    return true;
+                }
+                self.window_len(pending)
+            }
+            _ => part.len,
+        };
+        let used = self.reading + unsent;
+        used != 0 && used + needed as usize > self.limits.unsent
+    }
+
+    /// Returns `true` for a simple read that is sent in windows.
+    const fn is_streamed(&self, len: u32) -> bool {
+        len as usize > self.limits.unsent
+    }
+
+    /// Length of the next window of a staged read. While one is sent, the next one is read.
+    fn window_len(&self, pending: &Pending) -> u32 {
+        if self.is_streamed(pending.len) {
+            pending.unissued.min((self.limits.unsent / 2) as u32)
+        } else {
+            pending.unissued
+        }
+    }
+
+    /// Length of the next part of a read or a write; 0 for a flush.
+    fn part_len(&self, request: usize, operation: Operation, offset: u64, remaining: u32) -> u32 {
+        if !operation.has_buffer() {
             return remaining;
         }
-        let block = self.export.preferred_block.min(self.limits.segment);
+        let pending = &self.requests[request];
+        let remaining = match &pending.kind {
+            Kind::StagedRead(staged) if staged.unissued != 0 => staged.unissued,
+            Kind::StagedRead(_) => self.window_len(pending),
+            _ => remaining,
+        };
+        self.within_blocks(offset, remaining, self.limits.segment)
+    }
+
+    /// Length of the first part of a range. Parts end at multiples of the preferred block size, so that at most the first and
+    /// the last need a read-modify-write.
+    fn within_blocks(&self, offset: u64, remaining: u32, most: u32) -> u32 {
+        if remaining <= most {
+            return remaining;
+        }
+        let block = self.export.preferred_block.min(most);
         let over = (offset % u64::from(block)) as u32;
-        self.limits.segment - over
+        most - over
     }
 
     /// Accepts a request, and appends the reply if it is not executed.
@@ -259,7 +391,7 @@ impl Transmission {
             }
         }
         match verdict {
-            Err(error) => self.refuse(&request, error, out),
+            Err(error) => self.fail(request.cookie, error, out),
             Ok(()) => self.accept(&request, out),
         }
         Ok(())
@@ -342,14 +474,6 @@ impl Transmission {
         }
     }
 
-    fn refuse(&self, request: &Request, error: Errno, out: &mut Vec<u8>) {
-        if self.agreed.structured {
-            protocol::emit_chunk(request.cookie, Chunk::Error(error), true, out);
-        } else {
-            protocol::emit_simple(request.cookie, Some(error), out);
-        }
-    }
-
     /// Appends the reply to a successful request without data.
     fn succeed(&self, cookie: u64, is_read: bool, out: &mut Vec<u8>) {
         if is_read && self.agreed.structured {
@@ -382,11 +506,7 @@ impl Transmission {
             _ if len == 0 => return self.succeed(cookie, command == Command::Read, out),
             Command::Read if self.agreed.structured => (Operation::Read, Kind::ChunkedRead),
             Command::Read if len <= self.limits.segment => (Operation::Read, Kind::SimpleRead),
-            Command::Read => {
-                let data = vec![0; len as usize];
-                self.staged += data.len();
-                (Operation::Read, Kind::StagedRead { offset, data })
-            }
+            Command::Read => (Operation::Read, Kind::StagedRead(Staged::default())),
             Command::Write => (
                 Operation::Write {
                     fua: fua && self.native_fua,
@@ -399,22 +519,35 @@ impl Transmission {
                 Operation::WriteZeroes {
                     fua: fua && self.native_fua,
                 },
-                Kind::Other {
+                Kind::Range {
                     then_flush: fua && !self.native_fua,
                 },
             ),
             // A device may implement a discard by writing.
-            Command::Trim => (Operation::Discard, Kind::Other { then_flush: fua }),
+            Command::Trim => (Operation::Discard, Kind::Range { then_flush: fua }),
             // Handled above.
             Command::Disconnect | Command::Unknown(_) => return,
         };
+        let is_range = matches!(kind, Kind::Range { .. });
+        let is_staged = matches!(kind, Kind::StagedRead(_));
         let request = self.requests.insert(Pending {
             cookie,
+            len,
             unissued: len,
             outstanding: 0,
             error: None,
             kind,
         });
+        if is_range {
+            self.ranges.push_back(Range {
+                request,
+                operation,
+                offset,
+                remaining: len,
+            });
+            return;
+        }
+        self.is_streaming = is_staged && self.is_streamed(len);
         self.stage = Stage::Issue {
             request,
             operation,
@@ -429,6 +562,9 @@ impl Transmission {
     ///
     /// If there was no such part.
     pub fn issue(&mut self) -> u32 {
+        if let Some(piece) = self.next_piece() {
+            return self.issue_piece(piece);
+        }
         let Stage::Issue {
             request,
             operation,
@@ -438,8 +574,20 @@ impl Transmission {
         else {
             panic!("a part is issued only when one is next");
         };
-        let len = self.part_len(operation, offset, remaining);
+        let len = self.part_len(request, operation, offset, remaining);
+        let window = self.window_len(&self.requests[request]);
         let pending = &mut self.requests[request];
+        if let Kind::StagedRead(staged) = &mut pending.kind {
+            if staged.unissued == 0 {
+                staged.offset = offset;
+                staged.window = vec![0; window as usize];
+                staged.unissued = window;
+                self.reading += staged.window.len();
+            }
+            staged.unissued -= len;
+        } else if operation == Operation::Read {
+            self.reading += len as usize;
+        }
         pending.outstanding += 1;
         pending.unissued -= len;
         self.stage = if remaining == len {
@@ -458,6 +606,22 @@ impl Transmission {
             len,
         };
         self.add_part(request, part)
+    }
+
+    fn issue_piece(&mut self, piece: Part) -> u32 {
+        let len = piece.len;
+        let range = &mut self.ranges[0];
+        let request = range.request;
+        range.offset += u64::from(len);
+        range.remaining -= len;
+        if range.remaining == 0 {
+            self.ranges.pop_front();
+        }
+        let pending = &mut self.requests[request];
+        pending.outstanding += 1;
+        pending.unissued -= len;
+        self.pieces += 1;
+        self.add_part(request, piece)
     }
 
     fn add_part(&mut self, request: usize, part: Part) -> u32 {
@@ -490,28 +654,30 @@ impl Transmission {
     pub fn complete(
         &mut self,
         part: u32,
-        result: Result<(), Failed>,
+        result: Result<(), IoError>,
         data: &[u8],
         out: &mut Vec<u8>,
     ) -> Outcome {
+        let part = self.parts.remove(part as usize);
         let Issued {
             request,
             offset,
             len,
             ..
-        } = self.parts.remove(part as usize);
+        } = part;
         let pending = &mut self.requests[request];
         pending.outstanding -= 1;
         if result.is_err() {
             pending.error.get_or_insert(Errno::Io);
         }
-        let is_last = pending.outstanding == 0 && pending.unissued == 0;
         let cookie = pending.cookie;
         match &mut pending.kind {
             Kind::ChunkedRead => {
+                self.reading -= len as usize;
+                let is_last = pending.outstanding == 0 && pending.unissued == 0;
                 let (chunk, body) = match result {
                     Ok(()) => (Chunk::Data { offset, len }, Body::Part),
-                    Err(Failed) => {
+                    Err(_) => {
                         let error = Errno::Io;
                         (Chunk::ErrorAt { error, offset }, Body::None)
                     }
@@ -522,25 +688,31 @@ impl Transmission {
                 }
                 return Outcome::Reply(body);
             }
-            Kind::StagedRead {
-                offset: first,
-                data: whole,
-            } => {
-                let at = (offset - *first) as usize;
+            Kind::StagedRead(staged) => {
                 if result.is_ok() {
-                    whole[at..at + len as usize].copy_from_slice(&data[..len as usize]);
+                    let at = (offset - staged.offset) as usize;
+                    staged.window[at..at + len as usize].copy_from_slice(&data[..len as usize]);
+                }
+                return self.complete_window(request, out);
+            }
+            Kind::SimpleRead => self.reading -= len as usize,
+            // The flush that follows has no length.
+            Kind::Range { .. } if len != 0 => {
+                self.pieces -= 1;
+                if result.is_err() && pending.unissued != 0 {
+                    pending.unissued = 0;
+                    self.ranges.retain(|range| range.request != request);
                 }
             }
-            Kind::SimpleRead | Kind::Other { .. } => {}
+            Kind::Range { .. } | Kind::Other { .. } => {}
         }
-        if !is_last {
+        if pending.outstanding != 0 || pending.unissued != 0 {
             if self.is_dropped(request) {
                 self.remove(request);
             }
             return Outcome::Pending;
         }
-        let pending = &mut self.requests[request];
-        if let Kind::Other { then_flush } = &mut pending.kind
+        if let Kind::Other { then_flush } | Kind::Range { then_flush } = &mut pending.kind
             && std::mem::take(then_flush)
             && pending.error.is_none()
         {
@@ -553,37 +725,78 @@ impl Transmission {
             return Outcome::Submit(self.add_part(request, part), part);
         }
         let pending = self.remove(request);
-        match (pending.error, pending.kind) {
-            (Some(error), _) => {
-                if self.agreed.structured {
-                    protocol::emit_chunk(cookie, Chunk::Error(error), true, out);
-                } else {
-                    protocol::emit_simple(cookie, Some(error), out);
-                }
-                Outcome::Reply(Body::None)
+        if let Some(error) = pending.error {
+            self.fail(cookie, error, out);
+            return Outcome::Reply(Body::None);
+        }
+        protocol::emit_simple(cookie, None, out);
+        Outcome::Reply(match pending.kind {
+            Kind::SimpleRead => Body::Part,
+            _ => Body::None,
+        })
+    }
+
+    /// Sends the window of a staged read if all of its parts have completed.
+    fn complete_window(&mut self, request: usize, out: &mut Vec<u8>) -> Outcome {
+        let is_dropped = self.is_dropped(request);
+        let pending = &mut self.requests[request];
+        let Kind::StagedRead(staged) = &mut pending.kind else {
+            return Outcome::Pending;
+        };
+        if pending.outstanding != 0 || staged.unissued != 0 {
+            if is_dropped {
+                self.remove(request);
             }
-            (None, kind) => {
-                protocol::emit_simple(cookie, None, out);
-                Outcome::Reply(match kind {
-                    Kind::SimpleRead => Body::Part,
-                    Kind::StagedRead { data, .. } => Body::Whole(data),
-                    Kind::ChunkedRead | Kind::Other { .. } => Body::None,
-                })
+            return Outcome::Pending;
+        }
+        let cookie = pending.cookie;
+        if let Some(error) = pending.error {
+            let has_begun = staged.has_begun;
+            // The rest is not read.
+            if matches!(self.stage, Stage::Issue { request: it, .. } if it == request) {
+                self.stage = self.after_request();
             }
+            self.remove(request);
+            if has_begun {
+                return Outcome::Broken;
+            }
+            self.fail(cookie, error, out);
+            return Outcome::Reply(Body::None);
+        }
+        if !std::mem::replace(&mut staged.has_begun, true) {
+            protocol::emit_simple(cookie, None, out);
+        }
+        let window = std::mem::take(&mut staged.window);
+        self.reading -= window.len();
+        if pending.unissued == 0 || is_dropped {
+            self.remove(request);
+        }
+        Outcome::Reply(Body::Whole(window))
+    }
+
+    fn fail(&self, cookie: u64, error: Errno, out: &mut Vec<u8>) {
+        if self.agreed.structured {
+            protocol::emit_chunk(cookie, Chunk::Error(error), true, out);
+        } else {
+            protocol::emit_simple(cookie, Some(error), out);
         }
     }
 
     /// Returns `true` for a request whose issued parts have completed and whose others will never be issued, because
     /// the connection was lost.
     fn is_dropped(&self, request: usize) -> bool {
-        let is_issuing = matches!(self.stage, Stage::Issue { request: it, .. } if it == request);
-        self.requests[request].outstanding == 0 && !is_issuing
+        let is_issuing = || {
+            matches!(self.stage, Stage::Issue { request: it, .. } if it == request)
+                || self.ranges.iter().any(|range| range.request == request)
+        };
+        self.requests[request].outstanding == 0 && !is_issuing()
     }
 
     fn remove(&mut self, request: usize) -> Pending {
         let pending = self.requests.remove(request);
-        if let Kind::StagedRead { data, .. } = &pending.kind {
-            self.staged -= data.len();
+        if let Kind::StagedRead(staged) = &pending.kind {
+            self.reading -= staged.window.len();
+            self.is_streaming &= !self.is_streamed(pending.len);
         }
         pending
     }

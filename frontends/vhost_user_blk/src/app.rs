@@ -8,12 +8,13 @@ use clap::Parser;
 use doca::ErrorCode;
 use role_common::Failure;
 use role_common::application::Environment;
+use role_common::console::counted;
 use role_common::flags::{self, GeneralFlags, OutputFlags, RoleFlags};
 use role_common::metrics::Count;
 use role_common::network::UnixServer;
 use volume::{CloseError, Config, Volume};
 
-use crate::device::{Device, ID_BYTES, VolumeQueue};
+use crate::device::{Device, ID_BYTES};
 use crate::server::{BACKLOG, serve};
 use crate::worker::Worker;
 
@@ -165,14 +166,14 @@ pub fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
             if let Some(metrics) = environment.metrics.worker(core) {
                 queue.publish_to(metrics);
             }
-            Worker::spawn(index, VolumeQueue(queue), flags.cpu.get(index).copied())
+            Worker::spawn(index, queue, flags.cpu.get(index).copied())
         })
         .collect();
     let workers: Arc<[Worker]> = workers.map_err(system)?.into();
     environment.console.announce(format_args!(
-        "Serving {} bytes with {} virtqueues at {}",
+        "Serving {} bytes with {} at {}",
         device.size,
-        device.queues,
+        counted(device.queues.into(), "virtqueue"),
         flags.socket.display()
     ));
     let ending = serve(&listener, device, &workers, &environment.shutdown).map_err(system)?;

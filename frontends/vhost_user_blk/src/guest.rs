@@ -29,14 +29,17 @@ pub const IN: u32 = 0;
 pub const OUT: u32 = 1;
 pub const FLUSH: u32 = 4;
 pub const ID: u32 = 8;
+pub const ZEROES: u32 = 13;
 
 /// Flags of descriptors.
 pub const NEXT: u16 = 1;
 pub const WRITE: u16 = 2;
 pub const INDIRECT: u16 = 4;
 
-/// Maximum size of a part in bytes.
+/// Maximum size of a part of a read or a write in bytes.
 pub const MAX_TRANSFER: u32 = 8192;
+/// Maximum size of a piece of write-zeroes in bytes.
+pub const MAX_PIECE: u32 = 4096;
 
 pub const DEVICE: Device = Device {
     size: 256 * 1024,
@@ -91,6 +94,7 @@ impl Guest {
             inflight: None,
             device: DEVICE,
             max_transfer: MAX_TRANSFER,
+            max_piece: MAX_PIECE,
         }
     }
 

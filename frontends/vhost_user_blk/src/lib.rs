@@ -1,9 +1,9 @@
 //! A vhost-user-blk back end for the storage: disks of virtual machines (QEMU, cloud-hypervisor), and of programs with libblkio.
 //!
-//! * [`device`]: features and configuration space presented to front ends, the interface to the storage, and a storage in memory for tests
+//! * [`device`]: features and configuration space presented to front ends
 //! * [`request`], [`ring`]: requests and virtqueues, state machines whose only I/O is access to guest memory
 //! * [`inflight`]: memory that outlives the back end, with the requests that it has not completed
-//! * [`worker`]: one thread with a virtqueue and a queue of the storage
+//! * [`worker`]: one thread with a virtqueue and a queue of the storage, a [`volume::BlockQueue`]
 //! * [`server`]: the socket, and the messages of one front end at a time
 //! * [`app`]: the program and its flags
 #![forbid(unsafe_code)]
@@ -31,5 +31,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     role_common::application::run(NAME, args, app::run)
 }
 
-/// Maximum size of an I/O of the storage in bytes. Longer requests are split.
+/// Maximum size of a read or a write of the storage in bytes. Longer requests are split.
 pub const MAX_TRANSFER: u32 = 256 * 1024;
+
+/// Maximum size of a discard or of write-zeroes of the storage in bytes.
+pub const MAX_PIECE: u32 = 1 << 20;

@@ -2,7 +2,11 @@
 //!
 //! Its only I/O is access to guest memory: the caller gets the [next part](Ring::next_part), executes it, and
 //! [reports](Ring::complete) the result.
+//!
+//! Discards and write-zeroes have no data, and up to 256 MiB. They are executed in pieces, few of which are in flight, while
+//! further requests are taken.
 
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 use thiserror::Error;
@@ -13,7 +17,10 @@ use volume::Operation;
 
 use crate::device::{Device, MAX_QUEUE_SIZE};
 use crate::inflight::InflightQueue;
-use crate::request::{ChainError, Kind, Memory, Request, Status, Table, Verdict};
+use crate::request::{ChainError, Kind, Memory, Range, Request, Status, Table, Verdict};
+
+/// Maximum number of pieces of discards and write-zeroes in flight.
+pub const MAX_PIECES: usize = 4;
 
 /// Size of the available ring's header in bytes.
 const AVAIL_HEADER: u64 = 4;
@@ -39,8 +46,10 @@ pub struct Setup {
     /// The virtqueue's part of the inflight region, if the front end has one.
     pub inflight: Option<InflightQueue>,
     pub device: Device,
-    /// Maximum size of a part in bytes.
+    /// Maximum size of a part of a read or a write in bytes.
     pub max_transfer: u32,
+    /// Maximum size of a piece of a discard or of write-zeroes in bytes.
+    pub max_piece: u32,
 }
 
 /// Error of a virtqueue, after which it cannot be used.
@@ -102,7 +111,7 @@ pub enum Outcome<'a> {
 struct Slot {
     request: Request,
     kind: Option<Kind>,
-    /// Bytes, or for discards and write-zeroes ranges, that were handed out.
+    /// Number of bytes that were handed out; 1 for a flush.
     handed_out: u64,
     outstanding: u32,
     has_failed: bool,
@@ -110,11 +119,14 @@ struct Slot {
 }
 
 impl Slot {
-    /// Bytes, or ranges, to hand out in total.
+    /// Value of `handed_out` after the last part.
     fn extent(&self) -> u64 {
         match self.kind {
             Some(Kind::Read | Kind::Write) => self.request.len,
-            Some(Kind::Discard | Kind::WriteZeroes) => self.request.ranges.len() as u64,
+            Some(Kind::Discard | Kind::WriteZeroes) => {
+                let ranges = &self.request.ranges;
+                ranges.iter().map(|range| u64::from(range.len)).sum()
+            }
             Some(Kind::Flush) => 1,
             None => 0,
         }
@@ -130,13 +142,18 @@ pub struct Ring {
     inflight: Option<InflightQueue>,
     write_through: bool,
     max_transfer: u32,
+    max_piece: u32,
     slots: Vec<Slot>,
     /// Last index read from the available ring.
     available: u16,
     /// Chains that an earlier back end has taken but not completed, newest first.
     unfinished: Vec<u16>,
-    /// Request whose parts are being handed out.
+    /// Request whose parts are being handed out; not one of `ranges`.
     current: Option<u16>,
+    /// Discards and write-zeroes whose pieces are being handed out, oldest first.
+    ranges: VecDeque<u16>,
+    /// Number of these pieces in flight.
+    pieces: usize,
     outstanding: usize,
     must_notify: bool,
     is_draining: bool,
@@ -155,6 +172,7 @@ impl Ring {
             mut inflight,
             write_through,
             max_transfer,
+            max_piece,
             ..
         } = setup;
         let mut queue = Queue::new(MAX_QUEUE_SIZE).map_err(RingError::Rings)?;
@@ -204,10 +222,13 @@ impl Ring {
             inflight,
             write_through: write_through && device.flush,
             max_transfer,
+            max_piece,
             slots,
             available: next,
             unfinished,
             current: None,
+            ranges: VecDeque::new(),
+            pieces: 0,
             outstanding: 0,
             must_notify: false,
             is_draining: false,
@@ -215,13 +236,14 @@ impl Ring {
     }
 
     /// Returns the next part to execute, and the same one again until [`handed_out`](Self::handed_out) or
-    /// [`fail_part`](Self::fail_part) is called. `None` if the driver has no further request.
+    /// [`fail_part`](Self::fail_part) is called. `None` if the driver has no further request, and as many pieces are in flight as
+    /// may be.
     ///
     /// # Errors
     /// The driver violates the protocol. Parts handed out before may still complete; there are no further ones.
     pub fn next_part(&mut self) -> Result<Option<Part>, RingError> {
         loop {
-            if let Some(head) = self.current {
+            if let Some(head) = self.current.or_else(|| self.next_range()) {
                 return Ok(Some(self.part(head)));
             }
             let Some(head) = self.take()? else {
@@ -231,23 +253,35 @@ impl Ring {
         }
     }
 
+    /// Request of the next piece, if another one may be in flight.
+    fn next_range(&self) -> Option<u16> {
+        let head = self.ranges.front().copied();
+        head.filter(|_| self.pieces < MAX_PIECES)
+    }
+
     /// Records that the part was submitted to the storage.
     pub fn handed_out(&mut self, part: &Part) {
-        self.outstanding += 1;
-        let Some((head, slot)) = self
-            .current
-            .and_then(|head| Some((head, self.slots.get_mut(usize::from(head))?)))
-        else {
+        let head = part.tag as u16;
+        let Some(slot) = self.slots.get_mut(usize::from(head)) else {
             return;
         };
+        self.outstanding += 1;
         slot.outstanding += 1;
         slot.handed_out += match slot.kind {
-            Some(Kind::Read | Kind::Write) => u64::from(part.len),
-            _ => 1,
+            Some(Kind::Flush) | None => 1,
+            Some(_) => u64::from(part.len),
         };
-        if slot.handed_out >= slot.extent() {
-            debug_assert_eq!(self.current, Some(head));
-            self.current = None;
+        let is_whole = slot.handed_out >= slot.extent();
+        if self.current == Some(head) {
+            if is_whole {
+                self.current = None;
+            }
+        } else {
+            debug_assert_eq!(self.ranges.front(), Some(&head));
+            self.pieces += 1;
+            if is_whole {
+                self.ranges.pop_front();
+            }
         }
     }
 
@@ -290,6 +324,7 @@ impl Ring {
         };
         slot.outstanding -= 1;
         self.outstanding -= 1;
+        let is_piece = matches!(slot.kind, Some(Kind::Discard | Kind::WriteZeroes));
         match outcome {
             Outcome::Done(data) if slot.kind == Some(Kind::Read) => {
                 let copied = slot
@@ -305,12 +340,19 @@ impl Ring {
             Outcome::Failed => slot.has_failed = true,
             Outcome::Abandoned => slot.is_abandoned = true,
         }
-        if slot.outstanding == 0 && self.current != Some(head) {
+        if is_piece {
+            self.pieces -= 1;
+            if slot.has_failed || slot.is_abandoned {
+                // The rest is not executed.
+                self.ranges.retain(|it| *it != head);
+            }
+        }
+        if slot.outstanding == 0 && self.current != Some(head) && !self.ranges.contains(&head) {
             self.finish(head);
         }
     }
 
-    /// Stops taking requests. Further parts of the current one are still handed out.
+    /// Stops taking requests. Further parts of those that were taken are still handed out.
     pub fn drain(&mut self) {
         self.is_draining = true;
     }
@@ -318,13 +360,14 @@ impl Ring {
     /// Returns `true` if all requests that were taken have completed.
     #[must_use]
     pub fn is_drained(&self) -> bool {
-        self.current.is_none() && self.outstanding == 0
+        self.current.is_none() && self.ranges.is_empty() && self.outstanding == 0
     }
 
-    /// Stops taking requests and handing out parts: the current request stays in flight for the next back end.
+    /// Stops taking requests and handing out parts: unfinished requests stay in flight for the next back end.
     pub fn abandon(&mut self) {
         self.is_draining = true;
-        if let Some(head) = self.current.take() {
+        let ranges = std::mem::take(&mut self.ranges);
+        for head in self.current.take().into_iter().chain(ranges) {
             let slot = &mut self.slots[usize::from(head)];
             slot.is_abandoned = true;
             if slot.outstanding == 0 {
@@ -362,7 +405,7 @@ impl Ring {
     /// not depend on the driver.
     #[must_use]
     pub fn has_part(&self) -> bool {
-        self.current.is_some()
+        self.current.is_some() || self.next_range().is_some()
     }
 
     /// Enables notifications of the driver. Returns `false` if a request is available already.
@@ -370,7 +413,7 @@ impl Ring {
         if self.is_draining {
             return true;
         }
-        if !self.unfinished.is_empty() || self.current.is_some() {
+        if !self.unfinished.is_empty() || self.has_part() {
             return false;
         }
         // An unreadable index is reported as an error of the next part.
@@ -456,7 +499,11 @@ impl Ring {
         match verdict {
             Verdict::Execute(kind) => {
                 slot.kind = Some(kind);
-                self.current = Some(head);
+                if matches!(kind, Kind::Discard | Kind::WriteZeroes) {
+                    self.ranges.push_back(head);
+                } else {
+                    self.current = Some(head);
+                }
             }
             Verdict::Answer(status) => self.answer(head, status, 0),
             Verdict::Identify => {
@@ -491,13 +538,13 @@ impl Ring {
                 (operation, slot.request.offset + at, len)
             }
             Some(kind @ (Kind::Discard | Kind::WriteZeroes)) => {
-                let range = slot.request.ranges[at as usize];
+                let (offset, len) = piece(&slot.request.ranges, at, self.max_piece);
                 let operation = if kind == Kind::Discard {
                     Operation::Discard
                 } else {
                     Operation::WriteZeroes { fua }
                 };
-                (operation, range.offset, range.len)
+                (operation, offset, len)
             }
             Some(Kind::Flush) | None => (Operation::Flush, 0, 0),
         };
@@ -547,6 +594,19 @@ impl Ring {
         }
         self.must_notify = true;
     }
+}
+
+/// Offset and length of the piece that begins `at` bytes after the begin of these ranges; empty after their end.
+fn piece(ranges: &[Range], mut at: u64, most: u32) -> (u64, u32) {
+    for range in ranges {
+        if let Some(rest) = u64::from(range.len).checked_sub(at)
+            && rest != 0
+        {
+            return (range.offset + at, rest.min(u64::from(most)) as u32);
+        }
+        at -= u64::from(range.len);
+    }
+    (0, 0)
 }
 
 #[cfg(test)]
@@ -619,6 +679,96 @@ pub(crate) mod tests {
             (guest.status(4), guest.used(), guest.used_element(1)),
             (0, 2, (4, 20481))
         );
+    }
+
+    /// Offers write-zeroes of these ranges (sector, number of sectors), whose segments are at `address`.
+    fn offer_zeroes(guest: &mut Guest, head: u16, address: u64, ranges: &[(u64, u32)]) {
+        for (at, (sector, sectors)) in (address..).step_by(16).zip(ranges) {
+            guest.write(at, &sector.to_le_bytes());
+            guest.write(at + 8, &sectors.to_le_bytes());
+            guest.write(at + 12, &[0; 4]);
+        }
+        let status = STATUS_AT + u64::from(head);
+        let header = HEADER_AT + 16 * u64::from(head);
+        guest.header(header, ZEROES, 0);
+        let len = 16 * ranges.len() as u32;
+        guest.chain(
+            head,
+            &[(header, 16, 0), (address, len, 0), (status, 1, WRITE)],
+        );
+        guest.offer(head);
+    }
+
+    /// Hands out all parts that may be in flight.
+    fn hand_out(ring: &mut Ring, parts: &mut VecDeque<Part>) {
+        while let Some(part) = ring.next_part().expect("no error") {
+            ring.handed_out(&part);
+            parts.push_back(part);
+        }
+    }
+
+    #[test]
+    fn requests_are_served_between_the_pieces_of_long_ones() {
+        let mut guest = Guest::new();
+        let mut ring = guest.ring().expect("a ring");
+        // 28 pieces, the last one of each range shorter.
+        let ranges = [(3, 200), (256, 33)];
+        offer_zeroes(&mut guest, 0, DATA, &ranges);
+        offer_zeroes(&mut guest, 3, DATA + 64, &ranges);
+        guest.offer_request(6, IN, 0, 512);
+        let mut parts = VecDeque::new();
+        hand_out(&mut ring, &mut parts);
+        assert_eq!(parts.len(), MAX_PIECES + 1);
+        assert!(ring.arm(), "further requests of the driver are awaited");
+        let read = parts.pop_back().expect("the read");
+        assert_eq!((read.operation, read.tag), (Operation::Read, 6));
+        ring.complete(read.tag, Outcome::Done(&[0; 512]));
+        assert_eq!((guest.used(), guest.used_element(0).0), (1, 6));
+        let mut zeroed = Vec::new();
+        while let Some(part) = parts.pop_front() {
+            assert!(parts.len() < MAX_PIECES && part.len <= MAX_PIECE);
+            ring.complete(part.tag, Outcome::Done(&[]));
+            zeroed.extend(part.offset / 512..(part.offset + u64::from(part.len)) / 512);
+            hand_out(&mut ring, &mut parts);
+        }
+        let expected: Vec<u64> = (3..203).chain(256..289).collect();
+        assert_eq!(zeroed, [&expected[..], &expected].concat());
+        assert_eq!([0, 3].map(|head| guest.status(head)), [0; 2]);
+        assert_eq!(guest.used(), 3);
+        assert!(ring.is_drained());
+    }
+
+    #[test]
+    fn failed_piece_drops_the_rest_of_its_request() {
+        let mut guest = Guest::new();
+        let mut ring = guest.ring().expect("a ring");
+        offer_zeroes(&mut guest, 0, DATA, &[(0, 200)]);
+        let mut parts = VecDeque::new();
+        hand_out(&mut ring, &mut parts);
+        ring.complete(parts[1].tag, Outcome::Failed);
+        assert_eq!(ring.next_part().expect("no error"), None);
+        for index in [0, 2, 3] {
+            assert_eq!(guest.used(), 0, "pieces are outstanding");
+            ring.complete(parts[index].tag, Outcome::Done(&[]));
+        }
+        assert_eq!((guest.used(), guest.status(0)), (1, 1));
+        assert!(ring.is_drained());
+    }
+
+    #[test]
+    fn abandoned_pieces_leave_their_request_to_the_next_back_end() {
+        let mut guest = Guest::new();
+        let mut ring = guest.ring().expect("a ring");
+        offer_zeroes(&mut guest, 0, DATA, &[(0, 200)]);
+        offer_zeroes(&mut guest, 3, DATA + 64, &[(0, 200)]);
+        let mut parts = VecDeque::new();
+        hand_out(&mut ring, &mut parts);
+        ring.abandon();
+        for part in parts {
+            ring.complete(part.tag, Outcome::Done(&[]));
+        }
+        assert!(ring.is_drained());
+        assert_eq!(guest.used(), 0);
     }
 
     #[test]

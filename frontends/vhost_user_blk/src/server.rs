@@ -280,6 +280,7 @@ impl Session {
                     .and_then(|it| it.queue(index as u16, virtqueue.size)),
                 device: self.device,
                 max_transfer: crate::MAX_TRANSFER,
+                max_piece: crate::MAX_PIECE,
             },
             kick: kick.try_clone().map_err(Error::ReqHandlerError)?,
             call: clone(&virtqueue.call)?,
@@ -649,9 +650,9 @@ mod tests {
     use vhost::{VhostBackend as _, VhostUserMemoryRegionInfo, VringConfigData};
     use vm_memory::{GuestMemoryBackend as _, GuestMemoryRegion as _};
     use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
+    use volume::testing::{MemoryDisk, Settings};
 
     use super::*;
-    use crate::device::Disk;
     use crate::guest::*;
 
     /// Timeout of every operation, for loaded machines.
@@ -659,6 +660,13 @@ mod tests {
 
     /// Address of the guest's memory in the front end's address space, which messages use.
     const USER: u64 = 0x7000_0000_0000;
+
+    /// Operations without data can use the whole depth.
+    const SETTINGS: Settings = Settings {
+        depth: 16,
+        buffers: 12,
+        delay: 0,
+    };
 
     fn until(what: &str, mut condition: impl FnMut() -> bool) {
         let deadline = Instant::now() + TIMEOUT;
@@ -671,7 +679,7 @@ mod tests {
     /// A server with its disk.
     struct Bench {
         directory: TempDir,
-        disk: Disk,
+        disk: MemoryDisk,
         shutdown: Shutdown,
         thread: Option<JoinHandle<()>>,
     }
@@ -679,7 +687,7 @@ mod tests {
     impl Bench {
         fn new(content: Vec<u8>) -> Self {
             let directory = tempfile::tempdir().expect("a directory");
-            let disk = Disk::new(content);
+            let disk = MemoryDisk::new(content);
             let mut bench = Self {
                 directory,
                 disk,
@@ -699,7 +707,7 @@ mod tests {
             let listener = UnixServer::bind(&self.path(), BACKLOG).expect("a socket");
             let workers: Arc<[Worker]> = (0..2)
                 .map(|index| {
-                    Worker::spawn(index, self.disk.queue().expect("a queue"), None)
+                    Worker::spawn(index, self.disk.queue(SETTINGS).expect("a queue"), None)
                         .expect("a thread")
                 })
                 .collect();
@@ -847,10 +855,20 @@ mod tests {
         assert_eq!(machine.request(FLUSH, 0, 0), 0);
         assert_eq!(bench.disk.flushes(), 1);
         assert_eq!(machine.request(IN, DEVICE.sectors(), 512), 1);
-        bench.disk.set_failing(true);
+        bench.disk.fail(0..u64::MAX);
         assert_eq!(machine.request(IN, 0, 512), 1);
-        bench.disk.set_failing(false);
+        bench.disk.fail(0..0);
         assert_eq!(machine.request(IN, 0, 512), 0);
+    }
+
+    #[test]
+    fn flush_fails_once_after_acknowledged_writes_were_lost() {
+        let bench = Bench::new(content());
+        let mut machine = Machine::new(&bench);
+        bench.disk.lose();
+        assert_eq!(machine.request(OUT, 0, 512), 0, "only flushes fail");
+        assert_eq!(machine.request(FLUSH, 0, 0), 1);
+        assert_eq!(machine.request(FLUSH, 0, 0), 0);
     }
 
     /// Unblocks a waiting writer, so that a failed test ends.
@@ -1096,7 +1114,7 @@ mod tests {
         bench.stop();
         assert_eq!(machine.guest.used(), 1);
         assert_eq!(bench.disk.content(), content());
-        bench.disk = Disk::new(content());
+        bench.disk = MemoryDisk::new(content());
         bench.start();
         let Machine { guest, .. } = machine;
         let base = guest.used();

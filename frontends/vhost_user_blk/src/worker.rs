@@ -14,10 +14,9 @@ use std::thread::JoinHandle;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::thread::{CpuSet, sched_setaffinity};
-use volume::Operation;
+use volume::{BlockQueue, ErrorLog, Io, IoError, Operation};
 
-use crate::device::{NotDone, Queue};
-use crate::ring::{Outcome, Part, Ring, RingError, Setup};
+use crate::ring::{Outcome, Ring, RingError, Setup};
 
 /// Idle poll iterations before the thread sleeps.
 const SPINS: u32 = 64;
@@ -55,7 +54,7 @@ impl Worker {
     ///
     /// # Errors
     /// The system is out of threads or file descriptors.
-    pub fn spawn<Q: Queue>(index: usize, queue: Q, cpu: Option<u32>) -> io::Result<Self> {
+    pub fn spawn<Q: BlockQueue>(index: usize, queue: Q, cpu: Option<u32>) -> io::Result<Self> {
         let waker = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let has_commands = Arc::new(AtomicBool::new(false));
         let (commands, receiver) = channel();
@@ -67,6 +66,7 @@ impl Worker {
             served: None,
             stopping: None,
             position: 0,
+            errors: ErrorLog::default(),
         };
         let thread = std::thread::Builder::new()
             .name(format!("virtqueue {index}"))
@@ -133,14 +133,13 @@ struct Served<B> {
     kick: File,
     call: Option<File>,
     error: Option<File>,
-    /// A part that was handed out and did not fit in the queue of the storage.
-    refused: Option<(Part, Option<B>)>,
+    /// The I/O of a part that was handed out, while it does not fit in the queue of the storage.
+    refused: Option<Io<B>>,
     /// `true` if the driver has violated the protocol.
     is_broken: bool,
-    failures: u64,
 }
 
-struct Loop<Q: Queue> {
+struct Loop<Q: BlockQueue> {
     queue: Q,
     commands: Receiver<Command>,
     has_commands: Arc<AtomicBool>,
@@ -149,9 +148,10 @@ struct Loop<Q: Queue> {
     stopping: Option<SyncSender<u16>>,
     /// Next available index of the last virtqueue when it was stopped.
     position: u16,
+    errors: ErrorLog,
 }
 
-impl<Q: Queue> Loop<Q> {
+impl<Q: BlockQueue> Loop<Q> {
     fn run(mut self) {
         let mut idle = 0;
         loop {
@@ -225,7 +225,6 @@ impl<Q: Queue> Loop<Q> {
             error,
             refused: None,
             is_broken: false,
-            failures: 0,
         });
         Ok(())
     }
@@ -237,9 +236,9 @@ impl<Q: Queue> Loop<Q> {
         };
         let mut is_busy = false;
         loop {
-            if let Some((part, buffer)) = served.refused.take() {
-                if let Err(buffer) = self.queue.submit(part, buffer) {
-                    served.refused = Some((part, buffer));
+            if let Some(io) = served.refused.take() {
+                if let Err(io) = self.queue.submit(io) {
+                    served.refused = Some(io);
                     return is_busy;
                 }
                 is_busy = true;
@@ -256,7 +255,7 @@ impl<Q: Queue> Loop<Q> {
                 }
             };
             let mut buffer = None;
-            if matches!(part.operation, Operation::Read | Operation::Write { .. }) {
+            if part.operation.has_buffer() {
                 let Some(mut memory) = self.queue.buffer(part.len as usize) else {
                     return is_busy;
                 };
@@ -269,7 +268,13 @@ impl<Q: Queue> Loop<Q> {
                 buffer = Some(memory);
             }
             served.ring.handed_out(&part);
-            served.refused = Some((part, buffer));
+            served.refused = Some(Io {
+                tag: part.tag,
+                operation: part.operation,
+                offset: part.offset,
+                len: part.len,
+                buffer,
+            });
         }
     }
 
@@ -277,21 +282,25 @@ impl<Q: Queue> Loop<Q> {
     fn reap(&mut self) -> bool {
         let Some(served) = &mut self.served else {
             // The storage has other events, such as the end of a session.
-            return self.queue.poll(&mut |_, _, _| {}) != 0;
+            return self.queue.poll(&mut drop) != 0;
         };
-        let count = self.queue.poll(&mut |tag, result, buffer| {
-            let outcome = match result {
-                Ok(()) => Outcome::Done(buffer.as_deref().unwrap_or(&[])),
-                Err(NotDone::Failed) => {
-                    served.failures += 1;
-                    if served.failures.is_power_of_two() {
-                        tracing::warn!("{} I/Os of the guest have failed", served.failures);
-                    }
+        let errors = &mut self.errors;
+        let count = self.queue.poll(&mut |completion| {
+            let outcome = match completion.result {
+                Ok(()) => Outcome::Done(completion.buffer.as_deref().unwrap_or(&[])),
+                // Another process may execute it.
+                Err(IoError::Closed) => Outcome::Abandoned,
+                // Once per queue and loss: not subject to the limit of the log.
+                Err(error @ IoError::LostWrites) => {
+                    tracing::error!("a flush fails: {error}");
                     Outcome::Failed
                 }
-                Err(NotDone::Closed) => Outcome::Abandoned,
+                Err(error) => {
+                    errors.failed(&error);
+                    Outcome::Failed
+                }
             };
-            served.ring.complete(tag, outcome);
+            served.ring.complete(completion.tag, outcome);
             if outcome == Outcome::Abandoned {
                 served.ring.abandon();
             }

@@ -364,6 +364,7 @@ pub enum AnyPayload {
         features: u32,
         version_slots: u32,
         last: (u64, u64),
+        retired: (u64, u64),
         unretired: Blob,
     },
     InitStorageRequest {
@@ -581,6 +582,7 @@ impl From<&AnyMessage> for Message {
                 features,
                 version_slots,
                 last: (last_epoch, last_number),
+                retired: (retired_epoch, retired_number),
                 unretired,
             } => Payload::AnnouncedStorageResponse(AnnouncedStorage {
                 total_size: *total_size,
@@ -589,6 +591,8 @@ impl From<&AnyMessage> for Message {
                 version_slots: *version_slots,
                 last_epoch: *last_epoch,
                 last_number: *last_number,
+                retired_epoch: *retired_epoch,
+                retired_number: *retired_number,
                 unretired: unretired.bytes().into(),
             }),
             AnyPayload::InitStorageRequest {

@@ -661,6 +661,7 @@ fn target(world: &World, facts: &Facts) -> bool {
         storage: world.storage(),
         requester: world.requester,
         flush: false,
+        versions: None,
     };
     let examined = examine(Release3_2, &facts.bytes, facts.length, limits);
     let possible = facts.size != 0
@@ -706,6 +707,7 @@ fn gga_offload(world: &World, facts: &Facts) -> bool {
         geometry: Geometry::compatible(block_size),
         block_count,
         placement: Placement::default(),
+        format: role_common::superblock::Format::StoredBlocks,
     };
     let request = Request::read(
         Release3_2,

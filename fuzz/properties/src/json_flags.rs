@@ -538,7 +538,7 @@ impl Program {
             Self::GgaOffload => {
                 let forget = |flags: &mut role_gga_offload::Flags| flags.general.json = None;
                 let flags = described(role_gga_offload::NAME, arguments, forget)?;
-                Ok(format!("{flags:?}, {:?}", flags.checksum.written()))
+                Ok(format!("{flags:?}"))
             }
             Self::Initiator => {
                 let forget = |flags: &mut role_initiator::Flags| flags.general.json = None;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use arbitrary::{Arbitrary, Result, Unstructured};
-use nbd_frontend::device::Operation;
 use nbd_frontend::negotiation::{Agreement, Negotiation, Next, Security, Violation};
 use nbd_frontend::protocol::Export;
 use nbd_frontend::transmission::{self, Body, Limits, Outcome, Transmission};
+use volume::Operation;
 
 use crate::control_frames::rest;
 use crate::harness::{self, Damage, Pieces, spoil};
@@ -199,7 +199,10 @@ impl Connection {
                     let limits = Limits {
                         segment: 1024,
                         in_flight: 2,
-                        staged: 3000,
+                        unsent: 3000,
+                        parts: 2,
+                        piece: 2048,
+                        pieces: 1,
                     };
                     let export = Arc::clone(&self.export);
                     let phase = Transmission::new(export, self.native_fua, agreed, limits);
@@ -217,7 +220,7 @@ impl Connection {
         let Some(transmission) = &mut self.transmission else {
             return Ok(false);
         };
-        match transmission.next() {
+        match transmission.next(0) {
             transmission::Next::Request => {
                 let Some(bytes) = self.received.first_chunk() else {
                     return Ok(false);
@@ -279,6 +282,7 @@ impl Connection {
             Outcome::Reply(Body::Part) => self.course.sent.extend(data),
             Outcome::Reply(Body::Whole(bytes)) => self.course.sent.extend(bytes),
             Outcome::Submit(number, part) => self.execute(number, part, &[]),
+            Outcome::Broken => panic!("no I/O fails"),
         }
     }
 }

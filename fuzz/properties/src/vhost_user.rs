@@ -19,10 +19,11 @@ use rustix::fs::{MemfdFlags, OFlags, ftruncate, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::pipe::{PipeFlags, pipe_with};
 use vhost::vhost_user::BackendReqHandler;
-use vhost_user_blk_frontend::device::{Device, Disk, ID_BYTES};
+use vhost_user_blk_frontend::device::{Device, ID_BYTES};
 use vhost_user_blk_frontend::inflight::queue_bytes;
 use vhost_user_blk_frontend::server::Session;
 use vhost_user_blk_frontend::worker::Worker;
+use volume::testing::{MemoryDisk, Settings};
 
 use crate::harness::{self, Many};
 use crate::virtqueue::{self, AVAILABLE, DATA, DESCRIPTORS, DISK, HEADERS, MEMORY, SIZE, USED};
@@ -40,6 +41,13 @@ const USER: u64 = 0x7000_0000_0000;
 const SECOND: u64 = 0x8000;
 /// Time limit of a session, sufficient on a loaded machine.
 const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Operations without data can use the whole depth.
+const SETTINGS: Settings = Settings {
+    depth: 16,
+    buffers: 12,
+    delay: 0,
+};
 
 // Codes of messages.
 const GET_FEATURES: u32 = 1;
@@ -325,9 +333,11 @@ pub fn property(input: &Input) {
 
 fn run(input: &Input) {
     let content: Vec<u8> = (0..DISK).map(|at| (at / 512 * 7 + at) as u8).collect();
-    let disk = Disk::new(content.clone());
+    let disk = MemoryDisk::new(content.clone());
     let workers: Arc<[Worker]> = (0..QUEUES as usize)
-        .map(|index| Worker::spawn(index, disk.queue().expect("a queue"), None).expect("a thread"))
+        .map(|index| {
+            Worker::spawn(index, disk.queue(SETTINGS).expect("a queue"), None).expect("a thread")
+        })
         .collect();
     let device = Device {
         size: DISK,
@@ -344,14 +354,14 @@ fn run(input: &Input) {
     if input.read_only {
         assert!(disk.content() == content, "a read-only disk has changed");
     }
-    disk.set_failing(false);
+    disk.fail(0..0);
     FrontEnd::new(device, &workers, &disk).reads_the_first_sector();
 }
 
 struct FrontEnd {
     socket: UnixStream,
     handler: BackendReqHandler<Mutex<Session>>,
-    disk: Disk,
+    disk: MemoryDisk,
     features: u64,
     guest: File,
     kicks: [OwnedFd; QUEUES as usize],
@@ -364,7 +374,7 @@ struct FrontEnd {
 }
 
 impl FrontEnd {
-    fn new(device: Device, workers: &Arc<[Worker]>, disk: &Disk) -> Self {
+    fn new(device: Device, workers: &Arc<[Worker]>, disk: &MemoryDisk) -> Self {
         let (socket, other) = UnixStream::pair().expect("a pair");
         let session = Session::new(device, Arc::clone(workers));
         let guest = memory_file(MEMORY as u64 + 2 * MARGIN);
@@ -407,7 +417,7 @@ impl FrontEnd {
                 Step::Guest(second, rings) => self.write_rings(*second, rings),
                 Step::Kick(second) => self.kick(*second),
                 Step::Hold => self.disk.hold(true),
-                Step::Fail(fails) => self.disk.set_failing(*fails),
+                Step::Fail(fails) => self.disk.fail(0..if *fails { u64::MAX } else { 0 }),
                 Step::Bytes(bytes, files) => {
                     self.send_bytes(bytes, &files.0);
                     self.given.push(0..u64::MAX);

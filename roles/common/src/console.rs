@@ -202,6 +202,13 @@ pub fn columns() -> Option<usize> {
     std::env::var("COLUMNS").ok()?.parse().ok()
 }
 
+/// A number of things, such as `1 worker` and `2 workers`.
+#[must_use]
+pub fn counted(count: u64, noun: &str) -> String {
+    let ending = if count == 1 { "" } else { "s" };
+    format!("{count} {noun}{ending}")
+}
+
 /// Wraps lines that are longer than `width` between words; continuation lines are indented by two more columns. A word that is longer than a line
 /// is not broken, so that paths and commands can be copied.
 #[must_use]

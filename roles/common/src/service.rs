@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use clap::Args;
-use degraded_mode::{RejoinAttempts, Superblocks};
+use degraded_mode::RejoinAttempts;
 use doca::{Connection, Device, ErrorCode, Mmap};
 use session::{Action, Event, Job, Layout, Memory, Session};
 use wire::control::{Payload, RdmaConnectionDetails, RdmaConnectionRole};
@@ -31,7 +31,7 @@ use crate::shutdown::Shutdown;
 use crate::verifier::Verifier;
 use crate::worker::{Answer, DataPath, Worker};
 
-pub use degraded_mode::DegradedMode;
+pub use degraded_mode::{DegradedMode, Superblocks};
 
 // Commands from the main thread of a service to its workers.
 

@@ -13,7 +13,7 @@ use role_common::Failure;
 use role_common::application::Environment;
 use role_common::flags::{GeneralFlags, OutputFlags, RoleFlags, mebibytes, server_address};
 use role_common::network::HostPort;
-use role_common::service::session::{Described, Layout, Memory, Returned};
+use role_common::service::session::{Described, KeptVersions, Layout, Memory, Returned};
 use role_common::service::{
     self, DegradedMode, Reply, Service, ServiceFlags, WorkerCommand, WorkerSetup,
 };
@@ -28,7 +28,7 @@ use wire::release::Release;
 use super::{Placement, Target, Targets};
 use crate::data_path::slots::{StripeBuffer, StripeMemory};
 use crate::data_path::{self, AnyGgaDataPath, Commands, Setup, all_slots};
-use crate::engine::assembly::{Assembly, Found, Instructions, assemble};
+use crate::engine::assembly::{Assembly, Found, Instructions, Log, assemble};
 use crate::engine::chunk::Stamp;
 use crate::engine::membership::EpochIds;
 use crate::engine::request::Volume;
@@ -346,11 +346,11 @@ impl GgaOffload {
         geometry: Geometry,
     ) -> Result<Assembly, Failure> {
         let mut found = [Found::Missing; 3];
-        let mut unretired = [const { Vec::new() }; 3];
-        for ((found, unretired), target) in found.iter_mut().zip(&mut unretired).zip(targets) {
+        let mut logs = <[Log; 3]>::default();
+        for ((found, log), target) in found.iter_mut().zip(&mut logs).zip(targets) {
             if let Some(target) = target {
                 *found = found_of(target);
-                unretired.clone_from(&target.versions.unretired);
+                *log = log_of(&target.versions);
             }
         }
         if found.iter().any(|it| matches!(it, Found::Superblock(_))) {
@@ -372,7 +372,7 @@ impl GgaOffload {
             new_set: SetId::random()?,
             ids: EpochIds::new(u64::from_be_bytes(seed.try_into().unwrap_or_default())),
         };
-        assemble(found, &unretired, instructions)
+        assemble(found, &logs, instructions)
             .map_err(|refusal| Failure::invalid(refusal.to_string()))
     }
 
@@ -410,6 +410,17 @@ fn warn_of_blank(target: Target) {
 /// The description of a reachable target, for the assembly.
 fn found_of(target: &Described) -> Found {
     target.superblock.map_or(Found::Blank, Found::Superblock)
+}
+
+/// The log of versions of a target, for the assembly.
+fn log_of(versions: &KeptVersions) -> Log {
+    let stamp =
+        |(epoch, number)| Some(Stamp { epoch, number }).filter(|&it| it != Stamp::UNWRITTEN);
+    Log {
+        last: stamp(versions.last),
+        retired: stamp(versions.retired),
+        unretired: versions.unretired.clone(),
+    }
 }
 
 /// Checks that all targets that are present can store chunks, and returns the number of versions that each of them can keep.
@@ -695,6 +706,10 @@ impl DegradedMode for GgaOffload {
             .set
             .admit(*target, found_of(described), is_same_storage, last)
             .map_err(Failure::invalid)
+    }
+
+    fn may_continue(&self) -> bool {
+        (self.prepared.as_ref()).is_none_or(|prepared| prepared.set.may_continue())
     }
 
     fn send_command(&mut self, worker: u32, attempt: u32, command: WorkerCommand) {

@@ -11,6 +11,7 @@ mod app;
 mod data_path;
 mod engine;
 pub mod layout;
+pub mod simulation;
 mod statistics;
 
 use std::ffi::OsString;

@@ -1,88 +1,207 @@
 //! Deterministic simulation of the redundancy: the real engines, sets, superblocks and assembly, driven in virtual time through crashes,
-//! partitions, pauses and corruption, with an oracle for the results of reads.
+//! partitions, pauses, power failures and damage, with an oracle that knows only what SECURITY.md promises.
 //!
-//! A script of I/Os and faults is generated from a seed; the same script always gives the same run. Invariants:
+//! A script of I/Os and faults is generated from a seed; the same script always gives the same run. Chunks go through the real codec, over
+//! small blocks with real bytes. The [oracle] has a decoder of its own, and never looks into the engine: it knows what the client wrote, what was acknowledged, flushed
+//! and returned, which faults were injected, and what an operator is shown (the state of the set).
 //!
-//! * Every read returns a version of its block that makes the history linearizable: never other bytes, never an overwritten version.
-//!   Without checksums, a write with unknown outcome may be read once and not the next time, until a later write is acknowledged.
-//! * A read fails only when a fault explains it, a write only when the set has failed.
-//! * An I/O is answered within a few stall timeouts while the same two current targets answer.
-//! * A set is refused only when fewer than two of its targets are current, and always when two are stale copies. Two current targets are
-//!   enough.
-//! * A session starts with targets that have every block whose last write was acknowledged. A target whose disk was replaced, or that
-//!   lost writes in a power failure, is not trusted to have kept its chunks.
-//! * A target is detached only because of an event since it joined. An unresponsive target is detached only while the two others are
-//!   current: with a single target left no I/O is served, so detaching it would fail the I/Os in flight, which complete as soon as it
-//!   answers.
-//! * A block with checksum whose last write was acknowledged can be read from two chunks at the end.
-//! * A read uses current chunks: it never has to correct one that was not damaged.
-//! * A chunk that a read has found to be corrupt is rewritten, without a scrub.
-//! * After the last fault and a scrub, every block that has two valid chunks can be read, and its three chunks are consistent.
+//! # Promises
 //!
-//! At most one target at a time is silently corrupted (a flipped bit, a lost or misdirected write, a stale copy of its disk), and until
-//! it was scrubbed or rebuilt, no other target fails. There are two exceptions, both on blocks with a checksum that is bound to their
-//! location. They may make the block unreadable, but a read never returns wrong data:
+//! The ids in violations are those of SECURITY.md:
 //!
-//! * A whole block is stored in the location of another one, on all targets or on two of them. Only the location in the checksum reveals
-//!   that. Until it is written again, a read of the overwritten block may fail. The block that should have been written keeps its previous
-//!   content, which no target can detect.
-//! * A chunk is damaged while another target is offline. Until it is written again, a read of the block may fail.
+//! | ids | checked |
+//! | --- | --- |
+//! | R2, R4, R5 | A read returns nothing but what was written as a whole. |
+//! | S1, R1, R3 | A read returns nothing that an acknowledged write has replaced, or that an earlier read was newer than. |
+//! | S2, R3 | The same for what was flushed, also after a power failure of all machines. |
+//! | R1, R5 | With at most one member of each stripe damaged, stale or unreachable at a time, there is no I/O error, |
+//! | R1, R8 | and every I/O is answered in time. |
+//! | R4, R7 | Flags and targets that do not fit the set are refused, and a target without its data is not taken to have it. |
+//! | R1, R8, R9 | Two current members suffice to start, a set comes back when its members do, and ends when it is told to. |
+//! | R1, R5, R6 | A set that is shown as healthy is redundant: any two members have each block, except for silent damage that no read or scrub has met. |
 //!
-//! Some faults are injected in sequences, spaced so that the second one hits the recovery from the first: the service dies between the
-//! detachment of a target and the commit of the epoch without it, or while the set is being opened, and another target is missing at the
-//! next start; a target becomes unresponsive while another one is offline; a copy made during a session is restored after its clean end.
+//! And the engines never meet an event that their state does not allow, and no target runs out of slots for versions.
+//!
+//! # Faults
+//!
+//! Limits belong to a stripe. In most runs at most one member of each stripe is damaged, stale or unreachable at a time, except for power
+//! failures of all machines; then there is no excuse for an I/O error. In the others, several targets are killed,
+//! paused or unreachable at once: I/Os may fail, but no data may be lost. Every use of an excuse is counted by the sentence that allows it.
 
 mod oracle;
-mod processes;
+mod service;
+mod target;
 mod world;
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use processes::{BLOCKS, SECTORS};
+use oracle::{Excuse, Promise};
 use serde::Serialize;
 use world::World;
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+use crate::engine::set::Summary;
+use crate::statistics::GgaCoreStatistics;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Totals {
     pub sessions: u64,
     pub ios: u64,
     pub faults: u64,
-    /// Number of blocks that could not be read at the end, because too many of their chunks were damaged at once.
-    pub lost: u64,
+    /// Number of uses of each excuse, by the sentence that allows it.
+    pub excuses: BTreeMap<&'static str, u64>,
+    /// Number of times that each state or decision was reached.
+    pub reached: BTreeMap<&'static str, u64>,
 }
 
 impl Totals {
     /// Adds the totals of another run.
-    pub fn add(&mut self, other: Self) {
+    pub fn add(&mut self, other: &Self) {
         self.sessions += other.sessions;
         self.ios += other.ios;
         self.faults += other.faults;
-        self.lost += other.lost;
+        for (id, count) in &other.excuses {
+            *self.excuses.entry(id).or_default() += count;
+        }
+        for (what, count) in &other.reached {
+            *self.reached.entry(what).or_default() += count;
+        }
+    }
+
+    /// States and decisions that no run has reached. A campaign is too short, or blind, if there are any.
+    #[must_use]
+    pub fn unreached(&self) -> Vec<&'static str> {
+        let is_missing = |what: &&&str| self.reached.get(**what).is_none_or(|&count| count == 0);
+        EXPECTED.iter().filter(is_missing).copied().collect()
+    }
+
+    fn excuse(&mut self, excuse: Excuse) {
+        *self.excuses.entry(excuse.id()).or_default() += 1;
+    }
+
+    fn reach(&mut self, what: &'static str) {
+        self.reach_times(what, 1);
+    }
+
+    fn reach_times(&mut self, what: &'static str, times: u64) {
+        *self.reached.entry(what).or_default() += times;
+    }
+
+    fn count_step(&mut self, step: Step) {
+        self.reach(step.name());
+    }
+
+    fn reached_of_statistics(&mut self, statistics: &GgaCoreStatistics) {
+        let degraded = statistics.degraded.unwrap_or_default();
+        self.reach_times("degraded reads", degraded.reads);
+        self.reach_times("degraded writes", degraded.writes);
+        self.reach_times(
+            "failed chunk reads",
+            degraded.failed_reads.iter().map(|it| it.0).sum(),
+        );
+        self.reach_times("requests that were parked in vain", degraded.impossible.0);
+        self.reach_times("recovery reads", statistics.recovery_count);
+        let corrected = statistics.corruption.corrected.iter().map(|it| it.0).sum();
+        self.reach_times("chunks found corrupt", corrected);
+        self.reach_times("lost blocks", statistics.corruption.uncorrectable.0);
+    }
+
+    fn reached_of_summary(&mut self, summary: &Summary) {
+        self.reach_times("rebuilt stripes", summary.rebuilt_stripes);
+        self.reach_times(
+            "settled stripes, consistent",
+            summary.settled_stripes.consistent,
+        );
+        self.reach_times(
+            "settled stripes, rewritten",
+            summary.settled_stripes.rewritten,
+        );
+        self.reach_times("repaired chunks", summary.repaired_chunks.iter().sum());
+        self.reach_times("scrubs", summary.scrubbed.completed);
     }
 }
 
-/// A run that violates an invariant.
+/// States and decisions that every campaign of sufficient length reaches.
+const EXPECTED: &[&str] = &[
+    "chunks found corrupt",
+    "clean end of a session",
+    "degraded",
+    "degraded reads",
+    "degraded writes",
+    "device error",
+    "diverged set refused",
+    "exchanged targets refused",
+    "failed",
+    "failed chunk reads",
+    "foreign target refused",
+    "healthy",
+    "lost write",
+    "misdirected write",
+    "older version read",
+    "other block size refused",
+    "other matrix refused",
+    "read error",
+    "rebuild flag",
+    "rebuilding",
+    "rebuilt stripes",
+    "recovery reads",
+    "redundancy verified",
+    "rejoined with its data",
+    "rejoined without its data",
+    "repaired chunks",
+    "requests that were parked in vain",
+    "scrubs",
+    "second service",
+    "second service refused",
+    "session that cannot be opened or closed",
+    "session with a stale target",
+    "session with three current targets",
+    "session with unsettled blocks",
+    "session without a target",
+    "settled stripes, consistent",
+    "settled stripes, rewritten",
+    "target lost while it rejoins",
+    "target not admitted",
+    "target waits for a slot",
+    "two members lose power",
+    "versions copied to their places",
+    "write error",
+];
+
+/// A broken promise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Broken {
+    promise: Promise,
+    what: String,
+}
+
+/// A run that violates a promise.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Violation {
     /// The seed of its script.
     pub seed: u64,
+    /// Id of the promise.
+    pub promise: &'static str,
     pub what: String,
+    /// Parameters of the deployment.
+    pub deployment: String,
     /// Minimal subset of the script's steps that reproduces the violation.
     pub steps: Vec<String>,
     /// Number of steps of the whole script.
     pub of_steps: usize,
-    /// Last events of the run of these steps.
+    /// First and last events of the run of these steps.
     pub history: Vec<String>,
 }
 
-/// Maximum number of lines in a violation's history.
-const HISTORY: usize = 120;
+/// Numbers of first and last lines in a violation's history.
+const HISTORY: (usize, usize) = (40, 80);
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "seed {}: {}", self.seed, self.what)?;
+        writeln!(f, "seed {}: {}: {}", self.seed, self.promise, self.what)?;
+        writeln!(f, "{}", self.deployment)?;
         writeln!(
             f,
             "{} of {} steps reproduce it:",
@@ -92,7 +211,7 @@ impl fmt::Display for Violation {
         for step in &self.steps {
             writeln!(f, "  {step}")?;
         }
-        writeln!(f, "last events:")?;
+        writeln!(f, "events:")?;
         for line in &self.history {
             writeln!(f, "  {line}")?;
         }
@@ -104,32 +223,66 @@ impl fmt::Display for Violation {
 ///
 /// # Errors
 ///
-/// The run violates an invariant. The steps in the violation are minimised.
+/// The run violates a promise. The steps in the violation are minimised.
 pub fn run(seed: u64) -> Result<Totals, Box<Violation>> {
     let script = Script::of_seed(seed);
-    let (totals, violation, _) = World::new(&script, false).run();
-    match violation {
+    let (totals, broken, _) = run_script(&script, false);
+    match broken {
         None => Ok(totals),
-        Some(what) => Err(Box::new(explain(&script, &what))),
+        Some(broken) => Err(Box::new(explain(&script, &broken))),
     }
 }
 
-fn explain(script: &Script, what: &str) -> Violation {
-    let minimal = minimise(script);
-    let (_, violation, history) = World::new(&minimal, true).run();
-    let begin = history.len().saturating_sub(HISTORY);
+/// Runs the script of a seed, and returns the id of the promise that it violates, and how, without minimising it.
+#[must_use]
+pub fn outcome(seed: u64) -> (Totals, Option<(&'static str, String)>) {
+    let (totals, broken, _) = run_script(&Script::of_seed(seed), false);
+    (totals, broken.map(|it| (it.promise.id(), it.what)))
+}
+
+fn run_script(script: &Script, traces: bool) -> (Totals, Option<Broken>, Vec<String>) {
+    // Only differences count.
+    World::new(script, traces, Instant::now()).run()
+}
+
+fn explain(script: &Script, broken: &Broken) -> Violation {
+    let minimal = minimise(script, broken.promise);
+    let (_, again, history) = run_script(&minimal, true);
+    let (first, last) = HISTORY;
+    let history = if history.len() > first + last {
+        let omitted = history.len() - first - last;
+        let (begin, end) = (&history[..first], &history[history.len() - last..]);
+        let between = [format!("... {omitted} more ...")];
+        [begin, &between, end].concat()
+    } else {
+        history
+    };
     Violation {
         seed: script.seed,
-        what: violation.unwrap_or_else(|| what.to_owned()),
+        promise: broken.promise.id(),
+        what: again.map_or_else(|| broken.what.clone(), |it| it.what),
+        deployment: minimal.to_string(),
         steps: minimal.steps.iter().map(ToString::to_string).collect(),
         of_steps: script.steps.len(),
-        history: history[begin..].to_vec(),
+        history,
     }
 }
 
-/// Removes ever shorter sequences of steps, as long as the run still violates an invariant.
-fn minimise(script: &Script) -> Script {
-    let fails = |script: &Script| World::new(script, false).run().1.is_some();
+/// Maximum number of runs to minimise a script.
+const MINIMISING: u32 = 4_000;
+
+/// Removes ever shorter sequences of steps, and shrinks their parameters and those of the deployment, as long as the run still violates the same promise.
+fn minimise(script: &Script, promise: Promise) -> Script {
+    let mut left = MINIMISING;
+    let mut fails = |script: &Script| {
+        if left == 0 {
+            return false;
+        }
+        left -= 1;
+        run_script(script, false)
+            .1
+            .is_some_and(|it| it.promise == promise)
+    };
     let mut minimal = script.clone();
     let mut length = minimal.steps.len().div_ceil(2).max(1);
     loop {
@@ -147,79 +300,265 @@ fn minimise(script: &Script) -> Script {
             }
         }
         if length == 1 && !any {
-            return minimal;
+            break;
         }
         length = length.div_ceil(2).max(1);
     }
+    for simpler in minimal.simpler() {
+        if fails(&simpler) {
+            minimal = simpler;
+        }
+    }
+    for place in 0..minimal.steps.len() {
+        for step in minimal.steps[place].step.simpler() {
+            let mut simpler = minimal.clone();
+            simpler.steps[place].step = step;
+            if fails(&simpler) {
+                minimal = simpler;
+            }
+        }
+    }
+    minimal
+}
+
+/// Change of a target's disk before it is started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Change {
+    None,
+    /// The copy that was made of it.
+    Copy,
+    /// An empty disk.
+    Empty,
+    /// A disk of another set.
+    Foreign,
 }
 
 /// A step of a run. Steps that are impossible at their time are skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// The initiator reads blocks.
-    Read { block: u64, count: u8 },
-    /// The initiator writes blocks.
-    Write { block: u64, count: u8 },
-    /// The initiator flushes.
+    /// The client reads blocks.
+    Read {
+        block: u64,
+        count: u8,
+    },
+    /// The client writes blocks, with this kind of content.
+    Write {
+        block: u64,
+        count: u8,
+        kind: u8,
+        is_durable: bool,
+    },
+    /// The client flushes.
     Flush,
-    /// All targets and the service lose power and are restarted after this time: any unsynced sector may be lost.
-    Outage { restart: Duration },
     /// The service is killed, and a new one is started after this time.
-    KillService { restart: Duration },
+    KillService {
+        restart: Duration,
+    },
     /// The session ends cleanly, and the next one starts after this time.
-    EndSession { restart: Duration },
+    EndSession {
+        restart: Duration,
+    },
+    /// The client dies with its I/Os in flight: the session ends, cleanly or not.
+    EndClient {
+        restart: Duration,
+        is_clean: bool,
+    },
+    /// Another service is started beside the first one.
+    SecondService,
     /// The service is not scheduled for this time.
-    PauseService { time: Duration },
+    PauseService {
+        time: Duration,
+    },
+    /// The service reaches no target for this time.
+    IsolateService {
+        time: Duration,
+    },
+    /// The session ends cleanly, and the next service is told to rebuild this target, whose bytes are worse than useless.
+    RebuildTarget {
+        target: usize,
+        restart: Duration,
+    },
     /// A target is killed, and started again after this time.
-    KillTarget { target: usize, restart: Duration },
-    /// A target's machine loses power: any unsynced sector may be lost.
-    PowerFailure { target: usize, restart: Duration },
+    KillTarget {
+        target: usize,
+        restart: Duration,
+    },
+    /// Several targets are killed at once.
+    KillTargets {
+        restart: Duration,
+    },
+    /// A machine loses power: any unsynced sector of its targets may be lost.
+    PowerFailure {
+        machine: u8,
+        restart: Duration,
+    },
     /// A target is not scheduled for this time.
-    PauseTarget { target: usize, time: Duration },
+    PauseTarget {
+        target: usize,
+        time: Duration,
+    },
     /// A target's network is partitioned for this time.
-    Partition { target: usize, time: Duration },
-    /// A bit of a chunk is flipped.
-    FlipBit { target: usize, block: u64, bit: u16 },
-    /// A sector of a chunk is zeroed.
-    ZeroSector {
+    Partition {
+        target: usize,
+        time: Duration,
+    },
+    /// A bit of a chunk is flipped, or a sector zeroed.
+    Corrupt {
         target: usize,
         block: u64,
-        sector: u8,
+        at: u16,
+        is_zeros: bool,
+    },
+    /// A chunk is replaced by that of another block.
+    Swap {
+        target: usize,
+        block: u64,
+        other: u64,
     },
     /// The next write of a target is acknowledged but not executed.
-    LoseWrite { target: usize },
+    LoseWrite {
+        target: usize,
+    },
     /// The next write of a target goes to another block.
-    MisdirectWrite { target: usize, block: u64 },
-    /// The next block that the initiator writes is stored in the location of another one, by all targets or by all `except` one.
-    MisdirectBlock { block: u64, except: Option<usize> },
+    MisdirectWrite {
+        target: usize,
+        block: u64,
+    },
     /// The next `count` reads of chunks of a target fail.
-    FailReads { target: usize, count: u8 },
-    /// The next write of a chunk of a target fails.
-    FailWrite { target: usize },
+    FailReads {
+        target: usize,
+        count: u8,
+    },
+    /// A chunk cannot be read until it is written.
+    Unreadable {
+        target: usize,
+        block: u64,
+    },
+    /// The next write of a chunk, or flush, of a target fails.
+    FailWrite {
+        target: usize,
+    },
+    /// A disk is full for this time.
+    FillDisk {
+        target: usize,
+        time: Duration,
+    },
     /// The disks of all targets are copied.
     Copy,
     /// A target is killed, and restarted with the copy of its disk.
-    RestoreCopy { target: usize, restart: Duration },
+    RestoreCopy {
+        target: usize,
+        restart: Duration,
+    },
     /// A target is killed, and restarted with an empty disk.
-    ReplaceDisk { target: usize, restart: Duration },
-    /// Between two sessions, two targets use the copies of their disks: the set has to be refused. Then their disks are restored.
-    RestoreTwoCopies { except: usize },
-    /// Between two sessions, one target uses the copy of its disk, whose superblock differs from the disk's: it must not be considered
-    /// current. Then its disk is restored.
-    RestoreOneCopy { target: usize },
-    /// Between two sessions, two targets exchange their disks: the set has to be refused. Then the exchange is undone.
-    ExchangeDisks { first: usize },
-    /// Between two sessions, a target has the superblock of another set, or of a diverged epoch of this set: the set has to be refused.
-    /// Then its superblock is restored.
-    ForeignSuperblock { target: usize, is_of_set: bool },
+    ReplaceDisk {
+        target: usize,
+        restart: Duration,
+    },
+    /// A target is killed, restarted with a disk of another set, and later with its own again.
+    ForeignDisk {
+        target: usize,
+        restart: Duration,
+    },
     /// The set is scrubbed at full speed.
     Scrub,
 }
 
 impl Step {
-    /// Returns `true` if it is an I/O of the initiator.
+    /// Returns `true` if it is an I/O of the client.
     fn is_io(self) -> bool {
         matches!(self, Self::Read { .. } | Self::Write { .. } | Self::Flush)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Read { .. } => "step: read",
+            Self::Write { .. } => "step: write",
+            Self::Flush => "step: flush",
+            Self::KillService { .. } => "step: kill service",
+            Self::EndSession { .. } => "step: end session",
+            Self::EndClient { .. } => "step: end client",
+            Self::SecondService => "step: second service",
+            Self::PauseService { .. } => "step: pause service",
+            Self::IsolateService { .. } => "step: isolate service",
+            Self::RebuildTarget { .. } => "step: rebuild target",
+            Self::KillTarget { .. } => "step: kill target",
+            Self::KillTargets { .. } => "step: kill targets",
+            Self::PowerFailure { .. } => "step: power failure",
+            Self::PauseTarget { .. } => "step: pause target",
+            Self::Partition { .. } => "step: partition",
+            Self::Corrupt { .. } => "step: corrupt",
+            Self::Swap { .. } => "step: swap",
+            Self::LoseWrite { .. } => "step: lose write",
+            Self::MisdirectWrite { .. } => "step: misdirect write",
+            Self::FailReads { .. } => "step: fail reads",
+            Self::Unreadable { .. } => "step: unreadable",
+            Self::FailWrite { .. } => "step: fail write",
+            Self::FillDisk { .. } => "step: fill disk",
+            Self::Copy => "step: copy",
+            Self::RestoreCopy { .. } => "step: restore copy",
+            Self::ReplaceDisk { .. } => "step: replace disk",
+            Self::ForeignDisk { .. } => "step: foreign disk",
+            Self::Scrub => "step: scrub",
+        }
+    }
+
+    /// The same step with simpler parameters.
+    fn simpler(self) -> Vec<Self> {
+        let short = Duration::from_millis(1);
+        let is_longer = |time: Duration| time > short;
+        match self {
+            Self::Write {
+                block,
+                count,
+                kind,
+                is_durable,
+            } => {
+                let write = |count, kind, is_durable| Self::Write {
+                    block,
+                    count,
+                    kind,
+                    is_durable,
+                };
+                let mut simpler = Vec::new();
+                if count > 1 {
+                    simpler.push(write(1, kind, is_durable));
+                }
+                if kind != 0 {
+                    simpler.push(write(1, 0, is_durable));
+                }
+                if is_durable {
+                    simpler.push(write(1, 0, false));
+                }
+                simpler
+            }
+            Self::Read { block, count } if count > 1 => vec![Self::Read { block, count: 1 }],
+            Self::KillService { restart } if is_longer(restart) => {
+                vec![Self::KillService { restart: short }]
+            }
+            Self::KillTarget { target, restart } if is_longer(restart) => {
+                vec![Self::KillTarget {
+                    target,
+                    restart: short,
+                }]
+            }
+            Self::EndSession { restart } if is_longer(restart) => {
+                vec![Self::EndSession { restart: short }]
+            }
+            Self::PauseTarget { target, time } if is_longer(time) => {
+                vec![Self::PauseTarget {
+                    target,
+                    time: short,
+                }]
+            }
+            Self::Partition { target, time } if is_longer(time) => {
+                vec![Self::Partition {
+                    target,
+                    time: short,
+                }]
+            }
+            _ => Vec::new(),
+        }
     }
 }
 
@@ -256,54 +595,128 @@ struct Script {
     workers: u32,
     /// Number of reads between two recovery reads.
     recover_every: u32,
-    /// `true` if blocks have checksums.
-    checksums: bool,
+    blocks: u64,
+    /// Number of versions that a target can keep beside the blocks.
+    slots: u32,
+    /// Targets copy retired versions to their places after one of this many writes or flushes, beside when they have to.
+    apply_every: u32,
+    /// Machines of the three targets and of the service.
+    machines: [u8; 4],
+    /// `true` if several targets may be unreachable at once.
+    is_wild: bool,
+    is_cauchy: bool,
+    /// Time between two stripes of a scrub, or none.
+    scrub_interval: Option<Duration>,
+    /// One of this many tasks of accelerators fails; 0 for none.
+    device_errors: u32,
     steps: Vec<Timed>,
 }
 
+impl fmt::Display for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} workers, {} blocks, {} slots for versions, machines {:?}, recovery of every {}th read, {}, {}, scrub {:?}, device errors {}",
+            self.workers,
+            self.blocks,
+            self.slots,
+            self.machines,
+            self.recover_every,
+            if self.is_wild {
+                "several targets at once"
+            } else {
+                "one target at a time"
+            },
+            if self.is_cauchy {
+                "Cauchy"
+            } else {
+                "Vandermonde"
+            },
+            self.scrub_interval,
+            self.device_errors,
+        )
+    }
+}
+
 impl Script {
-    /// Returns `true` if stripes that were never written read as zeros, which is so in most runs.
-    fn zeroes_unwritten(&self) -> bool {
-        !self.seed.is_multiple_of(4)
+    /// The same steps in simpler deployments.
+    fn simpler(&self) -> Vec<Self> {
+        let mut simpler = Vec::new();
+        let mut change = |change: fn(&mut Self)| {
+            let mut other = self.clone();
+            change(&mut other);
+            if other != *self {
+                simpler.push(other);
+            }
+        };
+        change(|it| it.device_errors = 0);
+        change(|it| it.scrub_interval = None);
+        change(|it| it.recover_every = 0);
+        change(|it| it.is_cauchy = false);
+        change(|it| it.workers = 1);
+        change(|it| {
+            it.workers = 1;
+            it.device_errors = 0;
+            it.scrub_interval = None;
+            it.recover_every = 0;
+            it.is_cauchy = false;
+        });
+        simpler
     }
 
     /// Generates the script of a seed.
     fn of_seed(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
-        let workers = rng.u32(1..=2);
+        let workers = rng.u32(1..=3);
         let recover_every = rng.choice([0, 0, 1, 2, 5]).unwrap_or(0);
+        let blocks = rng.choice([4, 12, 24, 70]).unwrap_or(12);
+        let slots = if rng.bool() { rng.u32(32..97) } else { 256 };
+        let apply_every = rng.choice([2, 10, 40]).unwrap_or(40);
+        let machines = rng
+            .choice([
+                [0, 0, 0, 0],
+                [0, 0, 0, 1],
+                [0, 1, 2, 3],
+                [0, 1, 2, 0],
+                [0, 0, 1, 2],
+            ])
+            .unwrap_or([0; 4]);
+        let is_wild = rng.u8(0..3) == 0;
+        let is_cauchy = rng.bool();
+        let scrub_interval = rng
+            .choice([None, None, Some(0), Some(1_000), Some(50_000)])
+            .flatten()
+            .map(Duration::from_micros);
+        let device_errors = if rng.u8(0..6) == 0 { 200 } else { 0 };
         let count = rng.usize(20..220);
         // Percentage of steps that are faults.
-        let faults = rng.choice([1, 4, 8, 15, 30]).unwrap_or(8);
+        let faults = rng.choice([2, 4, 8, 15, 30]).unwrap_or(8);
         // In half of the runs, only some kinds of faults, so that their consequences have time to be detected.
-        let kinds: u32 = if rng.bool() { u32::MAX } else { rng.u32(..) };
-        let hot = rng.u64(1..=BLOCKS);
-        let mut at = Duration::ZERO;
+        let kinds: u64 = if rng.bool() { u64::MAX } else { rng.u64(..) };
+        let hot = rng.u64(1..=blocks);
+        let writes = rng.choice([30, 45, 80]).unwrap_or(45);
+        let mut at = Duration::from_micros(rng.u64(0..4_000));
         let mut steps = Vec::with_capacity(count);
+        let context = Context {
+            blocks,
+            hot,
+            machines,
+        };
         while steps.len() < count {
             at += match rng.u8(0..20) {
                 0..14 => micros(&mut rng, 0..60),
                 14..19 => micros(&mut rng, 60..3_000),
                 _ => micros(&mut rng, 3_000..400_000),
             };
-            let step = if rng.u32(0..100) < faults {
+            if rng.u32(0..100) < faults {
                 if rng.u8(0..4) == 0 {
-                    sequence(&mut rng, kinds, at, &mut steps);
-                    continue;
+                    sequence(&mut rng, kinds, at, &context, &mut steps);
+                } else if let Some(step) = fault(&mut rng, kinds, &context) {
+                    steps.push(Timed { at, step });
                 }
-                match fault(&mut rng, kinds) {
-                    Some(step) => step,
-                    None => continue,
-                }
-            } else {
-                let block = rng.u64(0..hot);
-                let count = rng.u8(1..=3).min((BLOCKS - block) as u8);
-                match rng.u8(0..20) {
-                    0..9 => Step::Read { block, count },
-                    9..18 => Step::Write { block, count },
-                    _ => Step::Flush,
-                }
-            };
+                continue;
+            }
+            let step = io(&mut rng, writes, &context);
             steps.push(Timed { at, step });
         }
         steps.sort_by_key(|timed| timed.at);
@@ -311,16 +724,57 @@ impl Script {
             seed,
             workers,
             recover_every,
-            checksums: rng.u8(0..4) != 0,
+            blocks,
+            slots,
+            apply_every,
+            machines,
+            is_wild,
+            is_cauchy,
+            scrub_interval,
+            device_errors,
             steps,
         }
     }
 }
 
+struct Context {
+    blocks: u64,
+    /// Number of blocks that most I/Os are for.
+    hot: u64,
+    machines: [u8; 4],
+}
+
+fn io(rng: &mut Rng, writes: u8, context: &Context) -> Step {
+    let block = rng.u64(0..context.hot);
+    let count = if rng.bool() { 1 } else { rng.u8(1..=3) };
+    let count = count.min((context.blocks - block).min(3) as u8);
+    match rng.u8(0..100) {
+        kind if kind < writes => Step::Write {
+            block,
+            count,
+            kind: rng.u8(0..16),
+            is_durable: rng.u8(0..8) == 0,
+        },
+        92.. => Step::Flush,
+        _ => Step::Read { block, count },
+    }
+}
+
+fn write(rng: &mut Rng, context: &Context) -> Step {
+    Step::Write {
+        block: rng.u64(0..context.hot),
+        count: 1,
+        kind: rng.u8(0..16),
+        is_durable: false,
+    }
+}
+
 /// Appends a sequence of faults that is harder to survive than each of them alone, because of their order and spacing.
-fn sequence(rng: &mut Rng, kinds: u32, begin: Duration, steps: &mut Vec<Timed>) {
-    let kind = rng.choice([0, 0, 0, 1, 2, 3]).unwrap_or(0);
-    if kinds >> (28 + kind) & 1 == 0 {
+fn sequence(rng: &mut Rng, kinds: u64, begin: Duration, context: &Context, steps: &mut Vec<Timed>) {
+    let kind = rng
+        .choice([0, 0, 0, 1, 2, 3, 4, 4, 5, 5, 6, 7])
+        .unwrap_or(0);
+    if kinds >> (40 + kind) & 1 == 0 {
         return;
     }
     let target = rng.usize(0..3);
@@ -331,12 +785,7 @@ fn sequence(rng: &mut Rng, kinds: u32, begin: Duration, steps: &mut Vec<Timed>) 
         // the superblocks have to show whether the two reachable ones have all acknowledged writes.
         0 => {
             let restart = micros(rng, 50..1_500);
-            let step = if rng.u8(0..8) == 0 {
-                Step::PowerFailure { target, restart }
-            } else {
-                Step::KillTarget { target, restart }
-            };
-            at(begin, step);
+            at(begin, Step::KillTarget { target, restart });
             let crash = begin
                 + if rng.bool() {
                     micros(rng, 50..2_000)
@@ -344,13 +793,13 @@ fn sequence(rng: &mut Rng, kinds: u32, begin: Duration, steps: &mut Vec<Timed>) 
                     micros(rng, 2_000..80_000)
                 };
             for _ in 0..rng.u8(0..12) {
-                let block = rng.u64(0..BLOCKS);
                 let time = begin + micros(rng, 0..2_000);
-                at(time.min(crash), Step::Write { block, count: 1 });
+                let step = write(rng, context);
+                at(time.min(crash), step);
             }
             let restart = micros(rng, 1_500..5_000);
             at(crash, Step::KillService { restart });
-            if rng.u8(0..4) != 0 {
+            if rng.bool() {
                 let restart = micros(rng, 2_200_000..6_000_000);
                 let step = Step::KillTarget {
                     target: other,
@@ -381,77 +830,156 @@ fn sequence(rng: &mut Rng, kinds: u32, begin: Duration, steps: &mut Vec<Timed>) 
             };
             at(begin + micros(rng, 0..restart.as_micros() as u64), step);
         }
-        // A copy made during a session is restored after its clean end.
+        // A copy made during a session is restored in it.
+        3 => {
+            for _ in 0..rng.u8(0..6) {
+                let time = begin + micros(rng, 0..400);
+                let step = write(rng, context);
+                at(time, step);
+            }
+            at(begin + micros(rng, 0..400), Step::Copy);
+            let restart = micros(rng, 50..5_000);
+            let restored = begin + micros(rng, 100..1_000);
+            at(restored, Step::RestoreCopy { target, restart });
+        }
+        // The service dies during a burst of writes, a read decides, then it dies again, or a target is lost.
+        4 => {
+            let crash = begin + micros(rng, 20..400);
+            for _ in 0..rng.u8(1..10) {
+                let step = write(rng, context);
+                at(begin + micros(rng, 0..300), step);
+            }
+            let restart = micros(rng, 10..300);
+            at(crash, Step::KillService { restart });
+            // Most often while blocks are settled.
+            let again = crash
+                + restart
+                + if rng.bool() {
+                    micros(rng, 550..1_100)
+                } else {
+                    micros(rng, 300..3_000)
+                };
+            for _ in 0..rng.u8(1..6) {
+                let block = rng.u64(0..context.hot);
+                let step = if rng.bool() {
+                    Step::Read { block, count: 1 }
+                } else {
+                    write(rng, context)
+                };
+                at(again - micros(rng, 0..300), step);
+            }
+            match rng.u8(0..4) {
+                0 => at(again, Step::KillService { restart }),
+                1 => at(again, Step::KillTarget { target, restart }),
+                2 => at(again, Step::KillTargets { restart }),
+                _ => {
+                    let machine = context.machines[target];
+                    at(again, Step::PowerFailure { machine, restart });
+                }
+            }
+        }
+        // All machines lose power during a burst of writes and flushes.
+        5 => {
+            for _ in 0..rng.u8(1..16) {
+                let step = write(rng, context);
+                at(begin + micros(rng, 0..1_000), step);
+            }
+            at(begin + micros(rng, 0..1_000), Step::Flush);
+            let restart = micros(rng, 10..2_000);
+            let machine = context.machines[target];
+            at(
+                begin + micros(rng, 100..1_200),
+                Step::PowerFailure { machine, restart },
+            );
+        }
+        // Two targets are restarted at once.
+        6 => {
+            let restart = micros(rng, 50..3_000_000);
+            for _ in 0..rng.u8(0..6) {
+                let step = write(rng, context);
+                at(begin + micros(rng, 0..100), step);
+            }
+            at(begin + micros(rng, 0..200), Step::KillTargets { restart });
+        }
+        // The first service is isolated, and a second one is started.
         _ => {
-            at(begin, Step::Copy);
-            let end = begin + micros(rng, 0..20_000);
-            let restart = micros(rng, 60_000..100_000);
-            at(end, Step::EndSession { restart });
-            let restored = end + micros(rng, 5_000..60_000);
-            at(restored, Step::RestoreOneCopy { target });
+            let time = micros(rng, 3_100_000..9_000_000);
+            let step = if rng.bool() {
+                Step::IsolateService { time }
+            } else {
+                Step::PauseService { time }
+            };
+            at(begin, step);
+            at(begin + micros(rng, 0..6_000_000), Step::SecondService);
         }
     }
 }
 
-fn fault(rng: &mut Rng, kinds: u32) -> Option<Step> {
+fn fault(rng: &mut Rng, kinds: u64, context: &Context) -> Option<Step> {
     let target = rng.usize(0..3);
-    let block = rng.u64(0..BLOCKS);
-    let kind = rng.u32(0..28);
+    let block = rng.u64(0..context.hot);
+    let kind = rng.u32(0..36);
     if kinds >> kind & 1 == 0 {
         return None;
     }
     let time = absence(rng);
     Some(match kind {
-        0 | 1 => Step::KillService { restart: time },
-        2 => Step::EndSession { restart: time },
-        3 => Step::PauseService { time },
-        4..7 => Step::KillTarget {
+        0..3 => Step::KillService { restart: time },
+        3 => Step::EndSession { restart: time },
+        4 => Step::EndClient {
+            restart: time,
+            is_clean: rng.bool(),
+        },
+        5 => Step::PauseService { time },
+        6 => Step::IsolateService { time },
+        7 => Step::SecondService,
+        8..11 => Step::KillTarget {
             target,
             restart: time,
         },
-        7 if rng.bool() => Step::Outage { restart: time },
-        7 => Step::PowerFailure {
-            target,
+        11 => Step::KillTargets { restart: time },
+        12..15 => Step::PowerFailure {
+            machine: context.machines[target],
             restart: time,
         },
-        8 | 9 => Step::PauseTarget { target, time },
-        10 | 11 => Step::Partition { target, time },
-        12 => Step::FlipBit {
+        15 => Step::PauseTarget { target, time },
+        16 => Step::Partition { target, time },
+        17..20 => Step::Corrupt {
             target,
             block,
-            bit: rng.u16(..),
+            at: rng.u16(..),
+            is_zeros: rng.bool(),
         },
-        13 => Step::ZeroSector {
+        20 => Step::Swap {
             target,
             block,
-            sector: rng.u8(0..SECTORS as u8),
+            other: rng.u64(0..context.blocks),
         },
-        14 => Step::LoseWrite { target },
-        15 => Step::MisdirectWrite { target, block },
-        16 => Step::FailReads {
+        21 | 22 => Step::LoseWrite { target },
+        23 | 24 => Step::MisdirectWrite { target, block },
+        25 => Step::FailReads {
             target,
             count: rng.u8(1..6),
         },
-        17 => Step::FailWrite { target },
-        18 => Step::Copy,
-        19 => Step::RestoreCopy {
+        26 => Step::Unreadable { target, block },
+        27 => Step::FailWrite { target },
+        28 => Step::FillDisk { target, time },
+        29 => Step::Copy,
+        30 => Step::RestoreCopy {
             target,
             restart: time,
         },
-        20 => Step::ReplaceDisk {
+        31 => Step::ReplaceDisk {
             target,
             restart: time,
         },
-        21 => Step::RestoreTwoCopies { except: target },
-        22 => Step::ExchangeDisks { first: target },
-        23 => Step::ForeignSuperblock {
+        32 => Step::ForeignDisk {
             target,
-            is_of_set: rng.bool(),
+            restart: time,
         },
-        24 => Step::RestoreOneCopy { target },
-        25 | 26 => Step::MisdirectBlock {
-            block,
-            except: rng.bool().then_some(target),
+        33 => Step::RebuildTarget {
+            target,
+            restart: time,
         },
         _ => Step::Scrub,
     })
@@ -459,8 +987,6 @@ fn fault(rng: &mut Rng, kinds: u32) -> Option<Step> {
 
 #[cfg(test)]
 mod tests {
-    use processes::BLOCKS;
-
     use super::*;
 
     /// The seeds of every test run.
@@ -471,7 +997,7 @@ mod tests {
         let mut totals = Totals::default();
         for seed in SEEDS {
             match run(seed) {
-                Ok(one) => totals.add(one),
+                Ok(one) => totals.add(&one),
                 Err(violation) => panic!("{violation}"),
             }
         }
@@ -479,117 +1005,9 @@ mod tests {
     }
 
     #[test]
-    fn write_that_outlives_the_rebuild_of_one_target_and_the_loss_of_another_succeeds() {
-        // The window is only a few microseconds long, and hit by this seed.
-        assert_eq!(run(42_067_388).err(), None);
-    }
-
-    #[test]
     fn a_seed_gives_the_same_run_again() {
         for seed in [1, 2, 77] {
             assert_eq!(run(seed), run(seed));
-        }
-    }
-
-    /// Runs steps at these times in microseconds, with the random delays of 64 seeds. Returns the first violation.
-    fn violation_of(steps: &[(u64, Step)]) -> Option<String> {
-        (0..64).find_map(|seed| World::new(&script_of(seed, steps), false).run().1)
-    }
-
-    /// Creates a script of steps at these times in microseconds, with the random delays of this seed.
-    fn script_of(seed: u64, steps: &[(u64, Step)]) -> Script {
-        let steps = steps.iter().map(|&(at, step)| Timed {
-            at: Duration::from_micros(at),
-            step,
-        });
-        Script {
-            seed,
-            workers: 1 + (seed % 2) as u32,
-            recover_every: 0,
-            checksums: true,
-            steps: steps.collect(),
-        }
-    }
-
-    #[test]
-    fn unresponsive_target_that_is_being_rebuilt_is_detached_again() {
-        let steps = [
-            (
-                100_000,
-                Step::KillTarget {
-                    target: 2,
-                    restart: Duration::from_millis(50),
-                },
-            ),
-            (110_000, Step::Write { block: 0, count: 3 }),
-            (110_010, Step::Write { block: 3, count: 3 }),
-            (
-                165_000,
-                Step::PauseTarget {
-                    target: 2,
-                    time: Duration::from_secs(6),
-                },
-            ),
-            (166_000, Step::Write { block: 0, count: 3 }),
-        ];
-        assert_eq!(violation_of(&steps), None);
-    }
-
-    #[test]
-    fn target_that_rejoins_while_a_write_waits_for_another_one_is_not_detached_again() {
-        // The target is killed again before its rebuild has completed, so it is not a member: it can rejoin although the superblock of the
-        // other target, which is unreachable, cannot be changed.
-        let steps = [
-            (
-                100_000,
-                Step::KillTarget {
-                    target: 2,
-                    restart: Duration::from_millis(50),
-                },
-            ),
-            (
-                180_000,
-                Step::KillTarget {
-                    target: 2,
-                    restart: Duration::from_micros(400),
-                },
-            ),
-            (
-                180_005,
-                Step::Partition {
-                    target: 1,
-                    time: Duration::from_millis(60),
-                },
-            ),
-            (180_010, Step::Write { block: 8, count: 1 }),
-        ];
-        assert_eq!(violation_of(&steps), None);
-    }
-
-    #[test]
-    fn block_whose_conversion_was_interrupted_is_not_mixed_of_two_forms() {
-        // The scrub that follows the creation of a set gives blocks a checksum, which is in the chunks of data_2 and data_p. The service dies
-        // when only the chunk of data_p is stored; then data_1 is lost before the block was verified.
-        for at in (2_440..2_600).step_by(20) {
-            let mut steps = vec![
-                (2_420, Step::Write { block: 9, count: 1 }),
-                (
-                    at,
-                    Step::KillService {
-                        restart: Duration::from_micros(260),
-                    },
-                ),
-                (
-                    at + 1_960,
-                    Step::KillTarget {
-                        target: 0,
-                        restart: Duration::from_secs(4),
-                    },
-                ),
-            ];
-            let blocks = 0..BLOCKS;
-            steps.extend(blocks.map(|block| (at + 2_120, Step::Read { block, count: 1 })));
-            assert_eq!(violation_of(&steps), None);
         }
     }
 }

@@ -4,8 +4,7 @@ use doca::{
     Access, BufInventory, Compress, Device, Dma, EcMatrixType, ErasureCoding, Lz4Stream,
     MemoryRegion, Mmap, Slot, Slots, TwoBuffers, WorkerPe, completion_handler,
 };
-use role_common::stored_block::{Checksum, Encoder, Geometry, Place};
-use role_common::superblock::SetId;
+use role_common::stored_block::{Encoder, Geometry};
 use wire::stored_block::Header;
 
 const BLOCK: usize = 4096;
@@ -95,12 +94,8 @@ fn steps_of_a_block_do_not_allocate() {
         .map(|slots| slots.into_iter().next().expect("one"));
 
     let mut steps = Some((fetch, create, recover, decompress));
-    let mut encoder = Encoder::new(Geometry::compatible(BLOCK as u32), Checksum::Crc32c);
+    let mut encoder = Encoder::new(Geometry::compatible(BLOCK as u32));
     let mut content = vec![0; BLOCK];
-    let place = Place {
-        set: SetId::NONE,
-        stripe: 0,
-    };
     let mut block = |number: usize| {
         // Different content of the same compressibility.
         for (at, byte) in content.iter_mut().enumerate() {
@@ -114,7 +109,7 @@ fn steps_of_a_block_do_not_allocate() {
             .expect("inside");
         let fetch = run(&mut pe, fetch);
         region.read(FETCHED as usize, &mut content).expect("inside");
-        let stored = encoder.encode(&content, place).expect("it compresses");
+        let stored = encoder.encode(&content).expect("it compresses");
         let header = Header::parse(&stored[..Header::SIZE]).expect("a header");
         region.write(STORED as usize, stored).expect("inside");
         create.set_data::<SOURCE>(STORED, BLOCK).expect("inside");

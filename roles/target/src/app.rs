@@ -11,6 +11,7 @@ use doca::{Access, Device, ErrorCode, MemoryRegion, Mmap};
 use role_common::Failure;
 use role_common::application::{self, Broken, Environment, SessionFlags};
 use role_common::budget::{InitLimits, Quota};
+use role_common::console::counted;
 use role_common::control::{ControlChannel, TcpServerChannel, Waiter};
 use role_common::flags::{
     GeneralFlags, OutputFlags, RoleFlags, Timeout, cpu, listen_port, number_u32, size_u32, timeout,
@@ -363,6 +364,7 @@ impl Server {
         versions.with(|log| AnnouncedVersions {
             slots: log.capacity(),
             last: log.last(),
+            retired: log.retired(),
             unretired: log.unretired(),
         })
     }
@@ -380,12 +382,14 @@ impl Server {
     fn persist(&self, superblock: Superblock) -> Result<(), Failure> {
         let mut metadata = self.metadata.borrow_mut();
         let before = metadata.superblock();
-        metadata.persist(superblock, self.file())?;
         let is_same = before.is_some_and(|before| before.set == superblock.set);
+        if is_same && superblock.state == RecordState::Clean {
+            self.apply_versions(true)?;
+        }
+        metadata.persist(superblock, self.file())?;
         match &self.versions {
             // Afterwards: a superblock that counts must not be without its versions.
             Some(versions) if !is_same => versions.applier.forget(),
-            _ if superblock.state == RecordState::Clean => self.apply_versions(true),
             _ => Ok(()),
         }
     }
@@ -662,9 +666,9 @@ impl<'a> App<'a> {
             self.writes.push(writes);
         }
         tracing::info!(
-            "{} workers with {} transactions each",
-            init.core_count,
-            init.transaction_count
+            "{} with {} each",
+            counted(init.core_count.into(), "worker"),
+            counted(init.transaction_count.into(), "transaction")
         );
         self.job.await_replies();
         Ok(())

@@ -1,4 +1,4 @@
-//! The thread that applies versions, beside the workers: when half of the slots are used, when the service is idle, and on request.
+//! The thread that applies versions, beside the workers: when half of the slots are used, and on request.
 
 use std::io;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use role_common::Failure;
 use crate::store::{Apply, Progress};
 use crate::versions::Versions;
 
-/// Time without versioned writes after which the service counts as idle.
+/// Longest sleep of the thread: it is woken when there is something to do.
 const IDLE: Duration = Duration::from_millis(500);
 
 /// Interval between checks of whether reads of workers have completed.

@@ -18,13 +18,13 @@ use role_common::verifier::{Incarnation, StorageId, derived};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, OFlags, StatxFlags, makedev};
 use rustix::io::Errno;
 use wire::backing::{
-    CONTENT_OFFSET, HEADER_SIZE, Header, LOSS_OFFSET, Loss, RECORD_OFFSETS, RECORD_SIZE, TAIL_OFFSETS,
-    VersionTail,
+    CONTENT_OFFSET, HEADER_SIZE, Header, LOSS_OFFSET, Loss, RECORD_OFFSETS, RECORD_SIZE,
+    TAIL_OFFSETS, VersionTail,
 };
 
 use crate::content::{Content, Geometry, io_failure};
 use crate::metadata::{Boot, Medium, Places, StoredSuperblock};
-use crate::versions::{Log, SlotArea, TailPlaces, parse_slot};
+use crate::versions::{Log, SlotArea, Tail, parse_slot};
 
 /// Alignment of direct I/O if the file system does not report it; also the largest supported alignment.
 const LARGEST_SECTOR: u64 = 4096;
@@ -76,7 +76,7 @@ pub struct BackingFile {
     is_reserved: bool,
     identity: Identity,
     slots: SlotArea,
-    places: Mutex<Places>,
+    places: Mutex<Places<StoredSuperblock>>,
     health: Arc<Health>,
 }
 
@@ -343,13 +343,16 @@ impl BackingFile {
     /// # Errors
     ///
     /// The file cannot be read.
-    pub fn read_versions(&self, block_size: u32) -> Result<(Log, TailPlaces), Failure> {
+    pub fn read_versions(&self, block_size: u32) -> Result<(Log, Places<Tail>), Failure> {
         let failed = |error: io::Error| io_failure(&self.name, &error);
         let mut places = [[0; VersionTail::SIZE]; 2];
         for (bytes, offset) in places.iter_mut().zip(TAIL_OFFSETS) {
             self.file.read_exact_at(bytes, offset).map_err(failed)?;
         }
-        let (places, tail) = TailPlaces::new(&places);
+        let places = Places::<Tail>::new(&places, |why| {
+            tracing::warn!("{}: a tail of versions is damaged: {why}", self.name);
+        });
+        let tail = places.newest().unwrap_or_default();
         let SlotArea {
             slot_size, count, ..
         } = self.slots;
@@ -382,7 +385,7 @@ impl BackingFile {
     /// The target's superblock. A corrupt one was logged and counts as missing, so that a service rebuilds the blocks.
     #[must_use]
     pub fn superblock(&self) -> Option<StoredSuperblock> {
-        self.places().superblock()
+        self.places().newest()
     }
 
     /// Returns this boot of the machine, or, after a loss of acknowledged writes in it, another one: a loss is like a restart of the machine.
@@ -407,7 +410,7 @@ impl BackingFile {
         ]))
     }
 
-    fn places(&self) -> std::sync::MutexGuard<'_, Places> {
+    fn places(&self) -> std::sync::MutexGuard<'_, Places<StoredSuperblock>> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

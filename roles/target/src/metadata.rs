@@ -251,7 +251,7 @@ pub fn parse(bytes: &[u8; RECORD_SIZE]) -> Result<Option<(u64, StoredSuperblock)
     Ok(Some((record.sequence, stored)))
 }
 
-/// Medium that superblocks are written to.
+/// Medium that records are written to.
 pub trait Medium {
     /// Writes bytes at this offset.
     ///
@@ -279,23 +279,63 @@ impl Medium for File {
     }
 }
 
-/// The two superblock slots of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Places {
-    /// The valid superblock with the highest sequence number.
-    newest: Option<(u64, StoredSuperblock)>,
+/// A record with two places in a file, each in a sector of its own: it is written to them in turn, so that the previous one stays valid until the new one
+/// is durable.
+pub trait Record: Copy {
+    /// Offsets of the places, indexed by the record's sequence modulo 2.
+    const OFFSETS: [u64; 2];
+
+    /// Bytes of a record.
+    type Bytes: AsRef<[u8]>;
+
+    /// Encodes the record with this sequence number, which is at least 1.
+    fn emit(&self, sequence: u64) -> Self::Bytes;
+
+    /// Decodes a record and its sequence number. Returns `None` for zeros: no record.
+    ///
+    /// # Errors
+    ///
+    /// The bytes are neither a valid record nor zeros.
+    fn parse(bytes: &Self::Bytes) -> Result<Option<(u64, Self)>, Failure>;
 }
 
-impl Places {
-    /// Selects the valid superblock from the contents of both slots. A corrupt slot is ignored and its failure passed
-    /// to `damaged`.
-    pub fn new(places: &[[u8; RECORD_SIZE]; 2], mut damaged: impl FnMut(Failure)) -> Self {
+impl Record for StoredSuperblock {
+    const OFFSETS: [u64; 2] = RECORD_OFFSETS;
+
+    type Bytes = [u8; RECORD_SIZE];
+
+    fn emit(&self, sequence: u64) -> Self::Bytes {
+        emit(sequence, self)
+    }
+
+    fn parse(bytes: &Self::Bytes) -> Result<Option<(u64, Self)>, Failure> {
+        parse(bytes)
+    }
+}
+
+/// The two places of a record in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Places<R> {
+    /// The valid record with the highest sequence number.
+    newest: Option<(u64, R)>,
+}
+
+impl<R> Default for Places<R> {
+    fn default() -> Self {
+        Self { newest: None }
+    }
+}
+
+impl<R: Record> Places<R> {
+    /// Selects the valid record from the contents of both places. A corrupt place is ignored and its failure passed to
+    /// `damaged`.
+    pub fn new(places: &[R::Bytes; 2], mut damaged: impl FnMut(Failure)) -> Self {
         let mut found = Self::default();
         for bytes in places {
-            match parse(bytes) {
-                Ok(Some((sequence, stored))) => {
+            match R::parse(bytes) {
+                Ok(Some((sequence, record))) => {
                     if found.newest.is_none_or(|(newest, _)| newest < sequence) {
-                        found.newest = Some((sequence, stored));
+                        found.newest = Some((sequence, record));
                     }
                 }
                 Ok(None) => {}
@@ -305,26 +345,26 @@ impl Places {
         found
     }
 
-    /// The newest valid superblock, if there is one.
+    /// The newest valid record, if there is one.
     #[must_use]
-    pub fn superblock(&self) -> Option<StoredSuperblock> {
-        self.newest.map(|(_, stored)| stored)
+    pub fn newest(&self) -> Option<R> {
+        self.newest.map(|(_, record)| record)
     }
 
-    /// Writes the next superblock durably. The previous one stays valid until then.
+    /// Writes the next record durably. The previous one stays valid until then.
     ///
     /// # Errors
     ///
-    /// The medium failed: either superblock may be found later.
-    pub fn write(&mut self, medium: &impl Medium, stored: &StoredSuperblock) -> io::Result<()> {
+    /// The medium failed: either record may be found later.
+    pub fn write(&mut self, medium: &impl Medium, record: &R) -> io::Result<()> {
         let (sequence, place) = self.next();
-        medium.write_at(&emit(sequence, stored), RECORD_OFFSETS[place])?;
+        medium.write_at(record.emit(sequence).as_ref(), R::OFFSETS[place])?;
         medium.sync()?;
-        self.newest = Some((sequence, *stored));
+        self.newest = Some((sequence, *record));
         Ok(())
     }
 
-    /// Sequence number and slot of the next superblock: not the slot of the valid one.
+    /// Sequence number and place of the next record: not the place of the valid one.
     #[must_use]
     fn next(&self) -> (u64, usize) {
         let sequence = self.newest.map_or(0, |(sequence, _)| sequence) + 1;
@@ -578,16 +618,16 @@ mod tests {
         let mut later = stored();
         later.superblock.epoch.number += 1;
         let (one, two) = (emit(1, &stored()), emit(2, &later));
-        let places = Places::new(&[two, one], |why| panic!("{why}"));
-        assert_eq!((places.superblock(), places.next()), (Some(later), (3, 1)));
+        let places = Places::<StoredSuperblock>::new(&[two, one], |why| panic!("{why}"));
+        assert_eq!((places.newest(), places.next()), (Some(later), (3, 1)));
         let mut torn = two;
         torn[40] ^= 1;
         let mut damaged = 0;
-        let places = Places::new(&[torn, one], |_| damaged += 1);
-        assert_eq!((places.superblock(), damaged), (Some(stored()), 1));
+        let places = Places::<StoredSuperblock>::new(&[torn, one], |_| damaged += 1);
+        assert_eq!((places.newest(), damaged), (Some(stored()), 1));
         assert_eq!(places.next(), (2, 0), "the damaged one is overwritten");
-        let places = Places::new(&[[0; RECORD_SIZE]; 2], |why| panic!("{why}"));
-        assert_eq!((places.superblock(), places.next()), (None, (1, 1)));
+        let places = Places::<StoredSuperblock>::new(&[[0; RECORD_SIZE]; 2], |why| panic!("{why}"));
+        assert_eq!((places.newest(), places.next()), (None, (1, 1)));
     }
 
     #[test]

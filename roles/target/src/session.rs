@@ -16,9 +16,9 @@ use role_common::protocol::{Protocol, unexpected};
 use role_common::superblock::{QUESTION, Superblock};
 use role_common::verifier::Verifier;
 use wire::control::{
-    AnnouncedStorage, BatchedInitStorage, FEATURE_VERIFIER, FEATURE_VERSIONS, IdentifiedStorage, IdentityQuery,
-    InitStorage, Message, MessageType, Payload, RdmaConnectionDetails, RdmaConnectionRole,
-    RecordState, StorageDetails,
+    AnnouncedStorage, BatchedInitStorage, FEATURE_VERIFIER, FEATURE_VERSIONS, IdentifiedStorage,
+    IdentityQuery, InitStorage, Message, MessageType, Payload, RdmaConnectionDetails,
+    RdmaConnectionRole, RecordState, StorageDetails,
 };
 use wire::release::Release;
 
@@ -42,6 +42,8 @@ pub struct AnnouncedVersions {
     pub slots: u32,
     /// The newest version that was written.
     pub last: Version,
+    /// Versions below this one are retired.
+    pub retired: Version,
     /// Numbers of the blocks with a version that is not retired, in ascending order.
     pub unretired: Vec<u64>,
 }
@@ -416,6 +418,7 @@ impl Session {
         let AnnouncedVersions {
             slots,
             last,
+            retired,
             unretired,
         } = if self.announced & FEATURE_VERSIONS == 0 {
             &nothing
@@ -430,6 +433,8 @@ impl Session {
             version_slots: *slots,
             last_epoch: last.epoch,
             last_number: last.number,
+            retired_epoch: retired.epoch,
+            retired_number: retired.number,
             unretired: unretired.into(),
         })
     }
@@ -1026,10 +1031,9 @@ mod tests {
     /// Creates a driver of a target that is a member of a set.
     fn member() -> Driver {
         let mut driver = Driver::new();
-        driver.session = driver.session.with_identity(
-            Bytes::from_static(b"the one"),
-            Some(superblock(RecordState::Clean)),
-        );
+        driver.session = driver
+            .session
+            .with_identity(the_one(), Some(superblock(RecordState::Clean)));
         driver
     }
 
@@ -1126,6 +1130,8 @@ mod tests {
             version_slots: 0,
             last_epoch: 0,
             last_number: 0,
+            retired_epoch: 0,
+            retired_number: 0,
             unretired: Bytes::new(),
         });
         let mut driver = new();

@@ -328,6 +328,8 @@ mod tests {
                     version_slots: 0,
                     last_epoch: 0,
                     last_number: 0,
+                    retired_epoch: 0,
+                    retired_number: 0,
                     unretired: Bytes::new(),
                 })
             };

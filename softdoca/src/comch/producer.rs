@@ -13,7 +13,7 @@ use doca_abi::doca_data;
 use super::connection::Connection;
 use super::frame::Frame;
 use super::{MAX_IMMEDIATE, MAX_TASKS, check_range};
-use crate::buffer::{BufHandle, Segment, Segments};
+use crate::buffer::{BufHandle, Segment};
 use crate::error::{Error, Result};
 use crate::memory::ExportKind;
 use crate::progress::{
@@ -273,6 +273,9 @@ impl Driver for Producer {
         let body = &task.downcast::<SendTask>().ok_or(Error::InvalidValue)?.body;
         if let Some(buf) = body.buf.get() {
             buf.check_device(self.connection.device())?;
+            if buf.is_in_list() {
+                return Err(Error::InvalidValue.because("a producer sends one buf, not a list"));
+            }
         }
         let result = self.send(ctx, body);
         if let Err(error @ (Error::Again | Error::InvalidValue)) = result {
@@ -501,7 +504,7 @@ impl RemoteConsumer {
     ///
     /// `producer` is the id of a producer of this end of the connection, and the caller is the thread that uses it.
     #[inline]
-    unsafe fn push(&self, producer: u32, immediate: &[u8], payload: Gather<'_>) -> Result<()> {
+    unsafe fn push(&self, producer: u32, immediate: &[u8], payload: Gather) -> Result<()> {
         let send = |sender: &mut Sender| sender.push(producer, immediate, payload);
         // SAFETY: ids of producers are from 1 to 0xfffe, and those of one connection differ; one thread at a time uses
         // a producer, as it does all contexts, and hands it over with its engine. An id is reused only after it was
@@ -547,7 +550,7 @@ impl Sender {
 
     /// Sends any kind of message.
     #[inline(never)]
-    fn push(&mut self, producer: u32, immediate: &[u8], payload: Gather<'_>) -> Result<()> {
+    fn push(&mut self, producer: u32, immediate: &[u8], payload: Gather) -> Result<()> {
         let mut head = [0; SENDER_SIZE + MAX_IMMEDIATE];
         let mut header = None;
         if !immediate.is_empty() || self.last_producer != producer {
@@ -589,23 +592,18 @@ impl Sender {
     }
 }
 
-/// The unsent data of a list of bufs.
+/// The unsent data of a buf.
 #[derive(Debug)]
-struct Gather<'a> {
-    source: Source<'a>,
+struct Gather {
+    source: Source,
     len: usize,
 }
 
 #[derive(Debug)]
-enum Source<'a> {
+enum Source {
     Nothing,
     /// Contiguous memory of this process.
     Run(*const u8),
-    /// Memory of this process in several segments.
-    List {
-        segments: Segments<'a>,
-        current: Option<Segment<'a>>,
-    },
     /// A copy of memory that is not mapped here, and the number of bytes taken from it.
     Copy {
         bytes: Vec<u8>,
@@ -613,9 +611,9 @@ enum Source<'a> {
     },
 }
 
-impl<'a> Gather<'a> {
-    /// The data of a list of bufs; empty without a buf.
-    fn data_of(buf: Option<&'a BufHandle>) -> Result<Self> {
+impl Gather {
+    /// The data of a buf, which is not in a list; empty without a buf.
+    fn data_of(buf: Option<&BufHandle>) -> Result<Self> {
         let Some(buf) = buf else {
             return Ok(Self {
                 source: Source::Nothing,
@@ -625,28 +623,11 @@ impl<'a> Gather<'a> {
         if let Some(run) = run_of(buf)? {
             return Ok(Self::of_run(run, buf.data_len()));
         }
-        let len = buf.list_data_len();
-        let mut segments = buf.data_segments();
-        let source = match (segments.next(), buf.next_in_list()) {
-            (None, _) => Source::Nothing,
-            (Some(only), None) => match pointer(&only)? {
-                Some(run) => Source::Run(run),
-                None => Source::copy(buf, len)?,
-            },
-            (Some(first), Some(_)) => {
-                // All segments are examined before anything is sent: a message is sent whole or not at all.
-                let mut mapped = pointer(&first)?.is_some();
-                for segment in buf.data_segments().skip(1) {
-                    mapped &= pointer(&segment)?.is_some();
-                }
-                match mapped {
-                    true => Source::List {
-                        segments,
-                        current: Some(first),
-                    },
-                    false => Source::copy(buf, len)?,
-                }
-            }
+        // A buf without data, or in memory that is not mapped here.
+        let len = buf.data_len();
+        let source = match len {
+            0 => Source::Nothing,
+            _ => Source::copy(buf, len)?,
         };
         Ok(Self { source, len })
     }
@@ -667,7 +648,7 @@ impl<'a> Gather<'a> {
 
     /// Passes the next `len` bytes to `write`, in pieces of readable memory.
     pub(super) fn take(&mut self, len: usize, write: &mut dyn FnMut(*const u8, usize)) {
-        let mut left = len.min(self.len);
+        let left = len.min(self.len);
         self.len -= left;
         match &mut self.source {
             Source::Nothing => {}
@@ -679,27 +660,11 @@ impl<'a> Gather<'a> {
                 write(bytes[*taken..].as_ptr(), left);
                 *taken += left;
             }
-            Source::List { segments, current } => {
-                while left > 0
-                    && let Some(segment) = current
-                {
-                    let part = left.min(segment.len);
-                    if let Some(run) = segment.mmap.local_ptr(segment.addr, part as u64) {
-                        write(run, part);
-                    }
-                    left -= part;
-                    segment.addr += part as u64;
-                    segment.len -= part;
-                    if segment.len == 0 {
-                        *current = segments.next();
-                    }
-                }
-            }
         }
     }
 }
 
-impl Source<'_> {
+impl Source {
     fn copy(buf: &BufHandle, len: usize) -> Result<Self> {
         let mut bytes = vec![0; len];
         // SAFETY: the vector has `len` writable bytes.
@@ -711,7 +676,7 @@ impl Source<'_> {
 /// Start of the data of a single buf whose data is in memory of this process; `None` otherwise.
 #[inline(always)]
 fn run_of(buf: &BufHandle) -> Result<Option<*const u8>> {
-    if buf.next_in_list().is_some() || buf.data_len() == 0 {
+    if buf.data_len() == 0 {
         return Ok(None);
     }
     let (mmap, addr, len) = (buf.mmap()?, buf.data(), buf.data_len());

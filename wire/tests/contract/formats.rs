@@ -366,7 +366,9 @@ fn slot_of_a_version_is_as_documented() {
     for (at, value, field) in [(7, 0, "magic"), (15, 0, "sequence"), (59, 1, "reserved")] {
         let mut wrong = bytes.clone();
         wrong[at] = value;
-        let error = backing::VersionSlot::parse(&wrong).expect_err(field).to_string();
+        let error = backing::VersionSlot::parse(&wrong)
+            .expect_err(field)
+            .to_string();
         assert!(
             error.contains(&format!("backing_version_slot.{field}")),
             "{error}"
@@ -394,7 +396,9 @@ fn tail_of_versions_is_as_documented() {
     for (at, value, field) in [(7, 0, "magic"), (15, 0, "sequence"), (59, 1, "reserved")] {
         let mut wrong = bytes.clone();
         wrong[at] = value;
-        let error = backing::VersionTail::parse(&wrong).expect_err(field).to_string();
+        let error = backing::VersionTail::parse(&wrong)
+            .expect_err(field)
+            .to_string();
         assert!(
             error.contains(&format!("backing_version_tail.{field}")),
             "{error}"
@@ -550,6 +554,8 @@ fn each_message_is_in_the_table_once() {
         "stored_block_trailer",
         "chunk_record",
         "backing_header",
+        "backing_version_slot",
+        "backing_version_tail",
         "backing_superblock",
         "backing_loss",
     ]);

@@ -414,8 +414,9 @@ fn announcement() -> (Message, Vec<u8>) {
 
 fn announced() -> (Message, Vec<u8>) {
     let frame = hex(
-        "0000004c 00000002 00000102 00000304 0000000000100000 00000200 4645415455524553 00000003 \
-         00000010 0000000000000007 000000000000001f 00000010 0000000000000003 0000000000000009",
+        "0000005c 00000002 00000102 00000304 0000000000100000 00000200 4645415455524553 00000003 \
+         00000010 0000000000000007 000000000000001f 0000000000000005 000000000000001e \
+         00000010 0000000000000003 0000000000000009",
     );
     let storage = AnnouncedStorage {
         total_size: 1 << 20,
@@ -424,6 +425,8 @@ fn announced() -> (Message, Vec<u8>) {
         version_slots: 16,
         last_epoch: 7,
         last_number: 31,
+        retired_epoch: 5,
+        retired_number: 30,
         unretired: Bytes::from([3_u64, 9].map(u64::to_be_bytes).concat()),
     };
     (extended(Payload::AnnouncedStorageResponse(storage)), frame)

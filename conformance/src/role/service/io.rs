@@ -56,14 +56,13 @@ fn contents(version: u8) -> Vec<Vec<u8>> {
     (0..BLOCKS).map(|block| content(block, version)).collect()
 }
 
-/// Scripts of targets that hold these blocks in the service's format, with a checksum if it supports one.
-fn holding(fixture: &Fixture<'_>, blocks: &[Vec<u8>], checksum: bool) -> Vec<Script> {
+/// Scripts of targets that hold these blocks in the service's format.
+fn holding(fixture: &Fixture<'_>, blocks: &[Vec<u8>]) -> Vec<Script> {
     let mut scripts = scripts(fixture);
     if scripts.len() == 3 {
         let stored: Vec<_> = blocks
             .iter()
-            .enumerate()
-            .map(|(block, content)| encode_stored(content, block, checksum))
+            .map(|content| encode_stored(content))
             .collect();
         for (script, half) in scripts.iter_mut().zip(halves(&stored)) {
             script.content = half;
@@ -96,7 +95,7 @@ impl DerefMut for Volume<'_> {
 impl<'a> Volume<'a> {
     /// Opens a volume with one worker and targets that hold version 1 of every block.
     fn open(fixture: &'a Fixture<'a>, flags: &[&str]) -> Result<Self, Violation> {
-        Self::with(fixture, flags, &holding(fixture, &contents(1), true), 1)
+        Self::with(fixture, flags, &holding(fixture, &contents(1)), 1)
     }
 
     /// As [`open`](Self::open), with this fault of a target: the given one, or the only one.
@@ -106,7 +105,7 @@ impl<'a> Volume<'a> {
         target: usize,
         fault: Fault,
     ) -> Result<Self, Violation> {
-        let mut scripts = holding(fixture, &contents(1), true);
+        let mut scripts = holding(fixture, &contents(1));
         let count = scripts.len();
         scripts[target % count].fault = fault;
         Self::with(fixture, flags, &scripts, 1)
@@ -301,7 +300,7 @@ impl<'a> Volume<'a> {
             .iter()
             .enumerate()
             .map(|(block, stored)| {
-                decode_stored(stored, block).during(format_args!("stored block {block}"))
+                decode_stored(stored).during(format_args!("stored block {block}"))
             })
             .collect()
     }
@@ -346,7 +345,7 @@ fn flush_forwarded(fixture: &Fixture<'_>) -> Result<(), Violation> {
         (FEATURE_FLUSH, 0),
         (0, FEATURE_FLUSH),
     ] {
-        let mut scripts = holding(fixture, &contents(1), true);
+        let mut scripts = holding(fixture, &contents(1));
         scripts[0].features = target;
         let mut volume = Volume::announcing(fixture, &[], &scripts, 1, initiator)?;
         for (message_type, size) in [(Flush, 0), (WriteFua, BLOCK as u32), (Read, BLOCK as u32)] {
@@ -660,7 +659,7 @@ fn any_order(fixture: &Fixture<'_>) -> Result<(), Violation> {
 }
 
 fn workers(fixture: &Fixture<'_>) -> Result<(), Violation> {
-    let scripts = holding(fixture, &contents(1), true);
+    let scripts = holding(fixture, &contents(1));
     let mut volume = Volume::with(fixture, &["--cpu", "0"], &scripts, 2)?;
     for round in 0..4 {
         let timeout = volume.timeout();
@@ -700,36 +699,20 @@ fn word(bytes: &[u8], at: usize) -> Result<[u8; 4], Violation> {
         .ok_or_else(|| Violation::expected(format!("four bytes at {at}"), "the end"))
 }
 
-/// XOR difference between the trailer of a block with this number and the block's CRC-32C, on targets without superblocks.
-fn mask(block: usize) -> u32 {
-    let mut mask = !(block as u32);
-    for (shift, factor) in [(16, 0x85EB_CA6B), (13, 0xC2B2_AE35)] {
-        mask ^= mask >> shift;
-        mask = mask.wrapping_mul(factor);
-    }
-    mask ^ mask >> 16
-}
-
-/// Encodes a stored block with this number. The content must compress to one data block.
-fn encode_stored(content: &[u8], block: usize, checksum: bool) -> Vec<u8> {
+/// Encodes a stored block. The content must compress to one data block.
+fn encode_stored(content: &[u8]) -> Vec<u8> {
     let data = compress(content);
     let mut stored = Vec::with_capacity(BLOCK);
     stored.extend((content.len() as u32).to_be_bytes());
     stored.extend((data.len() as u32 + 4).to_be_bytes());
     stored.extend((data.len() as u32).to_le_bytes());
     stored.extend(data);
-    stored.resize(BLOCK - STORED_TRAILER, 0);
-    let trailer = if checksum {
-        (crc32c::crc32c(&stored) ^ mask(block)).max(1)
-    } else {
-        0
-    };
-    stored.extend(trailer.to_be_bytes());
+    stored.resize(BLOCK, 0);
     stored
 }
 
-/// Decodes the stored block with this number, and checks every byte of it.
-fn decode_stored(stored: &[u8], block: usize) -> Result<Vec<u8>, Violation> {
+/// Decodes a stored block, and checks every byte of it.
+fn decode_stored(stored: &[u8]) -> Result<Vec<u8>, Violation> {
     let original = u32::from_be_bytes(word(stored, 0)?) as usize;
     Violation::unless(
         original == BLOCK,
@@ -771,19 +754,10 @@ fn decode_stored(stored: &[u8], block: usize) -> Result<Vec<u8>, Violation> {
         format!("{BLOCK} bytes of content"),
         content.len(),
     )?;
-    let padding = &stored[end..stored.len() - STORED_TRAILER];
     Violation::unless(
-        padding.iter().all(|byte| *byte == 0),
-        "zeros between the data blocks and the trailer",
+        stored[end..].iter().all(|byte| *byte == 0),
+        "zeros after the data blocks, and a trailer of 0",
         "others",
-    )?;
-    let trailer = u32::from_be_bytes(word(stored, stored.len() - STORED_TRAILER)?);
-    let crc = crc32c::crc32c(&stored[..stored.len() - STORED_TRAILER]);
-    let checksum = (crc ^ mask(block)).max(1);
-    Violation::unless(
-        [0, checksum, crc.max(1)].contains(&trailer),
-        format!("a trailer of 0, {checksum:#010x} or, of an earlier version, {crc:#010x}"),
-        format!("{trailer:#010x}"),
     )?;
     Ok(content)
 }
@@ -826,12 +800,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn trailer_is_bound_to_the_number_of_the_block() {
-        assert_eq!((mask(0), mask(5)), (0x81f16f39, 0xc24094c8));
+    fn stored_block_ends_in_zeros() {
         let content = vec![7; BLOCK];
-        let stored = encode_stored(&content, 5, true);
-        assert_eq!(decode_stored(&stored, 5).ok(), Some(content));
-        assert!(decode_stored(&stored, 6).is_err());
-        assert!(decode_stored(&encode_stored(&vec![7; BLOCK], 5, false), 6).is_ok());
+        let mut stored = encode_stored(&content);
+        assert_eq!(decode_stored(&stored).ok(), Some(content));
+        stored[BLOCK - 1] = 1;
+        assert!(decode_stored(&stored).is_err());
     }
 }

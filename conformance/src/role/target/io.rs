@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use doca::MemoryRegion;
-use wire::control::{FEATURE_FLUSH, FEATURE_VERIFIER, Payload};
+use wire::control::{FEATURE_FLUSH, FEATURE_VERIFIER, FEATURE_VERSIONS, Payload};
 use wire::io_message::{IoMessage, IoMessageType, Repr};
 use wire::sbc::Header;
 
@@ -407,7 +407,8 @@ pub(super) const FLUSH_CHECKS: &[Check] = &[
         meaning: "Unknown extensions are not announced back, and do not enable flush",
         play: |fixture| {
             let (mut running, mut service) = open(fixture)?;
-            let features = service.announce(!(FEATURE_FLUSH | FEATURE_VERIFIER))?;
+            let features =
+                service.announce(!(FEATURE_FLUSH | FEATURE_VERIFIER | FEATURE_VERSIONS))?;
             Violation::unless(features == 0, "no extensions", format!("{features:#x}"))?;
             service.go_to(Step::Stop)?;
             flush_refused(&mut service)?;

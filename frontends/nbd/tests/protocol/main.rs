@@ -8,13 +8,13 @@ mod support;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use nbd_frontend::device::{Failed, Operation};
 use nbd_frontend::negotiation::{
     Agreement, MAX_HANDSHAKE, MAX_OPTIONS, Negotiation, Next, Security, Violation,
 };
 use nbd_frontend::protocol::Export;
 use nbd_frontend::transmission::{self, Body, Limits, Outcome, Part, Transmission};
 use proptest::prelude::*;
+use volume::{IoError, Operation};
 
 use crate::support::*;
 
@@ -349,7 +349,10 @@ const SIZE: u64 = 64 * 1024;
 const LIMITS: Limits = Limits {
     segment: 8192,
     in_flight: 4,
-    staged: 20_000,
+    unsent: 40_000,
+    parts: 8,
+    piece: 16_384,
+    pieces: 2,
 };
 
 /// A transmission phase over an array of bytes.
@@ -360,22 +363,32 @@ struct Simulated {
     bad: u64,
     issued: Vec<(u32, Part, Vec<u8>)>,
     sent: Vec<u8>,
+    /// Bytes of replies that the client has not read.
+    unsent: usize,
     flushes: u32,
+    /// `true` once the connection must be closed.
+    is_broken: bool,
 }
 
 impl Simulated {
     fn new(structured: bool, export: Export, native_fua: bool) -> Self {
+        Self::with(structured, export, native_fua, LIMITS)
+    }
+
+    fn with(structured: bool, export: Export, native_fua: bool, limits: Limits) -> Self {
         let agreed = Agreement {
             structured,
             allocation: structured,
         };
         Self {
-            transmission: Transmission::new(Arc::new(export), native_fua, agreed, LIMITS),
+            transmission: Transmission::new(Arc::new(export), native_fua, agreed, limits),
             disk: pattern(SIZE as usize, 1),
             bad: u64::MAX,
             issued: Vec::new(),
             sent: Vec::new(),
+            unsent: 0,
             flushes: 0,
+            is_broken: false,
         }
     }
 
@@ -388,7 +401,7 @@ impl Simulated {
         let mut at = 0;
         loop {
             let rest = &input[at..];
-            match self.transmission.next() {
+            match self.transmission.next(self.unsent) {
                 transmission::Next::Request => {
                     let Some(bytes) = rest.first_chunk() else {
                         return at;
@@ -438,11 +451,14 @@ impl Simulated {
             _ if is_bad => {}
             Operation::Read => data = self.disk[range].to_vec(),
             Operation::Write { .. } => self.disk[range].copy_from_slice(&data),
-            Operation::WriteZeroes { .. } => self.disk[range].fill(0),
+            Operation::WriteZeroes { .. } | Operation::Discard => self.disk[range].fill(0),
             Operation::Flush => self.flushes += 1,
-            Operation::Discard => {}
         }
-        let result = if is_bad { Err(Failed) } else { Ok(()) };
+        let result = if is_bad {
+            Err(IoError::Failed { code: 17 })
+        } else {
+            Ok(())
+        };
         match self
             .transmission
             .complete(number, result, &data, &mut self.sent)
@@ -451,6 +467,7 @@ impl Simulated {
             Outcome::Reply(Body::Part) => self.sent.extend(data),
             Outcome::Reply(Body::Whole(bytes)) => self.sent.extend(bytes),
             Outcome::Submit(number, part) => self.issued.push((number, part, Vec::new())),
+            Outcome::Broken => self.is_broken = true,
         }
     }
 
@@ -463,6 +480,7 @@ impl Simulated {
             at += self.receive(&input[at..]);
             if !self.issued.is_empty() {
                 self.complete(0);
+                self.receive(&[]);
             }
         }
         std::mem::take(&mut self.sent)
@@ -734,7 +752,7 @@ fn requests_in_flight_are_bounded() {
         .collect();
     let taken = it.receive(&input);
     assert_eq!(
-        (taken, it.transmission.next()),
+        (taken, it.transmission.next(it.unsent)),
         (4 * 28, transmission::Next::Wait)
     );
     it.complete(2);
@@ -742,20 +760,187 @@ fn requests_in_flight_are_bounded() {
 }
 
 #[test]
-fn memory_of_staged_reads_is_bounded() {
-    let mut it = Simulated::plain(false);
-    let input: Vec<u8> = (0..4)
-        .flat_map(|cookie| request(0, READ, cookie, 0, 16_000))
-        .collect();
-    let taken = it.receive(&input);
-    assert_eq!(
-        (taken, it.transmission.next()),
-        (2 * 28, transmission::Next::Wait)
-    );
-    while !it.issued.is_empty() {
-        it.complete(0);
+fn memory_of_replies_is_bounded() {
+    // Two parts of 8192 bytes, and a small reply.
+    let limits = Limits {
+        unsent: 20_000,
+        in_flight: 100,
+        ..LIMITS
+    };
+    for structured in [false, true] {
+        let mut it = Simulated::with(structured, export(SIZE), true, limits);
+        let input: Vec<u8> = (0..8)
+            .flat_map(|cookie| request(0, READ, cookie, 0, 8192))
+            .collect();
+        let taken = it.receive(&input);
+        // The third one was received, and waits.
+        assert_eq!((taken, it.issued.len()), (3 * 28, 2));
+        while !it.issued.is_empty() {
+            it.complete(0);
+        }
+        // The client does not read them.
+        it.unsent = it.sent.len();
+        assert_eq!((it.receive(&input[taken..]), it.issued.len()), (0, 0));
+        it.unsent = 20_000;
+        assert_eq!(it.transmission.next(it.unsent), transmission::Next::Wait);
+        it.unsent = 8192;
+        assert_eq!((it.receive(&input[taken..]), it.issued.len()), (28, 1));
+        it.unsent = 0;
+        assert_eq!((it.receive(&input[taken + 28..]), it.issued.len()), (28, 2));
     }
-    assert_eq!(it.receive(&input[taken..]), 2 * 28);
+}
+
+#[test]
+fn no_request_is_received_while_too_many_replies_are_unsent() {
+    let mut it = Simulated::plain(true);
+    it.unsent = LIMITS.unsent;
+    assert_eq!(it.receive(&request(0, BLOCK_STATUS, 1, 0, 512)), 0);
+    it.unsent -= 1;
+    assert_eq!(it.receive(&request(0, BLOCK_STATUS, 1, 0, 512)), 28);
+}
+
+/// Limits with which a simple read of more than 17,000 bytes is sent in windows of 8500.
+const STREAMING: Limits = Limits {
+    unsent: 17_000,
+    in_flight: 100,
+    ..LIMITS
+};
+
+#[test]
+fn simple_read_longer_than_the_limit_is_sent_in_windows() {
+    let mut it = Simulated::with(false, export(SIZE), true, STREAMING);
+    it.receive(&request(0, READ, 1, 0, 512));
+    let input = [
+        request(0, READ, 2, 100, 30_000),
+        request(0, READ, 3, 0, 512),
+    ]
+    .concat();
+    assert_eq!(it.receive(&input), 28);
+    assert_eq!(it.issued.len(), 1, "it waits for earlier requests");
+    it.complete(0);
+    it.sent.clear();
+    let mut sizes = Vec::new();
+    while it.sent.len() < 16 + 30_000 {
+        assert_eq!(it.receive(&input[28..]), 0, "no other reply may be sent");
+        let issued: u32 = it.issued.iter().map(|(_, part, _)| part.len).sum();
+        assert!(issued <= 8500, "{issued}");
+        it.complete(it.issued.len() - 1);
+        if it.issued.is_empty() {
+            sizes.push(it.sent.len());
+            // Two windows are not sent: the next one has to wait.
+            it.unsent = 17_000;
+            it.receive(&input[28..]);
+            assert_eq!(it.issued.len(), 0);
+            it.unsent = 8500;
+        }
+    }
+    assert_eq!(sizes, [8516, 17_016, 25_516, 30_016]);
+    assert_eq!(it.sent[16..], it.disk[100..30_100]);
+    assert_eq!(it.receive(&input[28..]), 28);
+}
+
+#[test]
+fn error_in_a_window_ends_the_connection_if_data_was_sent() {
+    for (bad, is_broken) in [(5000, false), (20_000, true)] {
+        let mut it = Simulated::with(false, export(SIZE), true, STREAMING);
+        it.bad = bad;
+        let input = request(0, READ, 1, 0, 30_000);
+        let mut at = 0;
+        while !it.is_broken && (at < input.len() || !it.issued.is_empty()) {
+            at += it.receive(&input[at..]);
+            if !it.issued.is_empty() {
+                it.complete(0);
+                it.receive(&[]);
+            }
+        }
+        assert_eq!(it.is_broken, is_broken);
+        assert!(it.transmission.is_idle());
+        if !is_broken {
+            let expected = Reply::Simple {
+                cookie: 1,
+                error: EIO,
+            };
+            assert_eq!(reply(&mut &it.sent[..]).expect("a reply"), expected);
+            assert_eq!(it.sent.len(), 16);
+            // The connection is usable.
+            it.sent.clear();
+            assert_eq!(it.run(0, READ, 0, 512, &[]).len(), 16 + 512);
+        }
+    }
+}
+
+#[test]
+fn requests_are_served_between_the_pieces_of_long_ones() {
+    for command in [WRITE_ZEROES, TRIM] {
+        let mut it = Simulated::plain(true);
+        let input = [
+            request(0, command, 1, 100, 60_000),
+            request(0, command, 2, 0, 65_536),
+            request(0, READ, 3, 0, 512),
+        ]
+        .concat();
+        assert_eq!(it.receive(&input), input.len());
+        let parts: Vec<_> = it
+            .issued
+            .iter()
+            .map(|(_, part, _)| (part.offset, part.len))
+            .collect();
+        // Pieces end at blocks.
+        assert_eq!(parts, [(100, 16_284), (16_384, 16_384), (0, 512)]);
+        // The read is served before any of the other pieces.
+        it.complete(2);
+        let first = reply(&mut &it.sent[..]).expect("a reply");
+        assert!(matches!(first, Reply::Chunk { cookie: 3, .. }), "{first:?}");
+        it.sent.clear();
+        let mut completed = 0;
+        while !it.issued.is_empty() {
+            assert!(it.issued.len() <= LIMITS.pieces);
+            it.complete(0);
+            completed += 1;
+            it.receive(&[]);
+        }
+        assert_eq!(completed, 4 + 4);
+        let mut rest = &it.sent[..];
+        for cookie in [1, 2] {
+            let expected = Reply::Simple { cookie, error: 0 };
+            assert_eq!(reply(&mut rest).expect("a reply"), expected, "in order");
+        }
+        assert!(it.transmission.is_idle());
+        assert_eq!(it.disk, vec![0; SIZE as usize]);
+    }
+}
+
+#[test]
+fn failed_piece_drops_the_rest_of_its_request() {
+    let mut it = Simulated::plain(false);
+    it.bad = 0;
+    it.receive(&request(0, WRITE_ZEROES, 1, 0, 65_536));
+    it.complete(0);
+    it.receive(&[]);
+    assert_eq!(it.issued.len(), 1, "the piece in flight");
+    it.complete(0);
+    assert_eq!(it.issued.len(), 0);
+    let expected = Reply::Simple {
+        cookie: 1,
+        error: EIO,
+    };
+    assert_eq!(reply(&mut &it.sent[..]).expect("a reply"), expected);
+    assert!(it.transmission.is_idle());
+}
+
+#[test]
+fn parts_of_long_requests_leave_space_for_others() {
+    let mut it = Simulated::plain(true);
+    let payload = vec![1; 20_000];
+    // Of 8 parts in flight, a write of 3 parts may add only the first one.
+    for cookie in 0..3 {
+        let input = [request(0, WRITE, cookie, 0, 20_000), payload.clone()].concat();
+        it.receive(&input);
+    }
+    assert_eq!(it.issued.len(), LIMITS.parts);
+    assert_eq!(it.transmission.next(0), transmission::Next::Wait);
+    it.complete(0);
+    assert_ne!(it.transmission.next(0), transmission::Next::Wait);
 }
 
 #[test]
@@ -769,7 +954,7 @@ fn disconnect_completes_requests_in_flight() {
         ]
         .concat(),
     );
-    assert_eq!(it.transmission.next(), transmission::Next::End);
+    assert_eq!(it.transmission.next(it.unsent), transmission::Next::End);
     assert!(!it.transmission.is_idle());
     it.complete(0);
     assert!(it.transmission.is_idle());
@@ -779,8 +964,12 @@ fn disconnect_completes_requests_in_flight() {
 #[test]
 fn aborted_request_is_forgotten_when_its_parts_have_completed() {
     for structured in [false, true] {
-        for command in [READ, WRITE] {
-            let mut it = Simulated::plain(structured);
+        for command in [READ, WRITE, WRITE_ZEROES, TRIM] {
+            let limits = Limits {
+                piece: 4096,
+                ..LIMITS
+            };
+            let mut it = Simulated::with(structured, export(SIZE), true, limits);
             let mut input = request(0, command, 1, 0, 16_384);
             if command == WRITE {
                 // Of two parts, the second one is never received.
@@ -792,7 +981,7 @@ fn aborted_request_is_forgotten_when_its_parts_have_completed() {
                 it.complete(0);
             }
             assert!(it.transmission.is_idle(), "{structured} {command}");
-            assert_eq!(it.transmission.next(), transmission::Next::End);
+            assert_eq!(it.transmission.next(it.unsent), transmission::Next::End);
         }
     }
     let mut it = Simulated::plain(true);
@@ -837,12 +1026,14 @@ proptest! {
     fn every_request_has_one_reply(
         structured: bool,
         native_fua: bool,
+        streaming: bool,
         bad in prop_oneof![Just(u64::MAX), 0..SIZE],
         requests in requests(),
         choices in prop::collection::vec(any::<prop::sample::Index>(), 1..50),
         pieces in prop::collection::vec(1..20_000_usize, 1..20),
     ) {
-        let mut it = Simulated::new(structured, export(SIZE), native_fua);
+        let limits = if streaming { STREAMING } else { LIMITS };
+        let mut it = Simulated::with(structured, export(SIZE), native_fua, limits);
         it.bad = bad;
         // All writes write the same byte, so that the data of reads can be checked without knowing their order.
         let original = it.disk.clone();
@@ -856,17 +1047,23 @@ proptest! {
         let mut choices = choices.iter().cycle();
         let mut pieces = pieces.iter().cycle();
         let (mut at, mut available) = (0, 0);
-        while at < input.len() || !it.issued.is_empty() {
+        while !it.is_broken && (at < input.len() || !it.issued.is_empty()) {
             available = (available + pieces.next().expect("endless")).min(input.len());
             let taken = it.receive(&input[at..available]);
             at += taken;
             if !it.issued.is_empty() {
                 let choice = choices.next().expect("endless").index(it.issued.len());
                 it.complete(choice);
+                it.receive(&[]);
             }
         }
+        if it.is_broken {
+            // Only a simple read that was sent in windows, one of which has the bad byte.
+            prop_assert!(streaming && !structured && bad != u64::MAX);
+            return Ok(());
+        }
         prop_assert!(it.transmission.is_idle());
-        prop_assert_eq!(it.transmission.next(), transmission::Next::Request);
+        prop_assert_eq!(it.transmission.next(it.unsent), transmission::Next::Request);
 
         let mut rest = &it.sent[..];
         let mut replied = vec![false; requests.len()];

@@ -3,20 +3,21 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nbd_frontend::device::{Losses, Settings};
 use nbd_frontend::sockets::{ListenError, Listener};
 use nbd_frontend::transmission::Limits;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use role_common::network::{HostPort, TlsError, tls_config};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use tempfile::TempDir;
+use volume::testing::Settings;
 
 use crate::support::*;
 
@@ -90,6 +91,7 @@ fn zeroes_trim_and_flush_reach_the_device() {
     assert_eq!((client.result(cookie), sandbox.disk.flushes()), (0, 2));
     let cookie = client.send(0, TRIM, 0, 4096);
     assert_eq!(client.result(cookie), 0);
+    assert_eq!(sandbox.disk.content()[..4096], [0; 4096]);
 }
 
 #[test]
@@ -101,8 +103,7 @@ fn flush_of_each_client_fails_once_after_completed_writes_were_lost() {
         client.result(cookie)
     };
     assert_eq!((flush(&mut one), flush(&mut other)), (0, 0));
-    let (count, reported) = (1, 0);
-    sandbox.disk.lose(Losses { count, reported });
+    sandbox.disk.lose();
     assert_eq!(one.write(0, b"new"), 0, "only flushes fail");
     // It may have been one of them before it reconnected.
     let mut unknown = sandbox.client(true);
@@ -110,11 +111,8 @@ fn flush_of_each_client_fails_once_after_completed_writes_were_lost() {
         assert_eq!((flush(client), flush(client)), (EIO, 0));
     }
     assert_eq!((flush(&mut other), flush(&mut other)), (EIO, 0));
-    let reported = 1;
-    sandbox.disk.lose(Losses { count, reported });
     assert_eq!(flush(&mut sandbox.client(true)), 0, "a new client");
-    let count = 2;
-    sandbox.disk.lose(Losses { count, reported });
+    sandbox.disk.lose();
     assert_eq!((flush(&mut one), flush(&mut one)), (EIO, 0));
 }
 
@@ -178,36 +176,86 @@ fn pipelined_requests_of_many_clients_are_all_replied_to() {
     }
 }
 
+/// Sends as many requests as the socket accepts, and reads no reply.
+fn flood(client: &mut Client<UnixStream>, request: &[u8]) {
+    let timeout = Some(Duration::from_millis(100));
+    client.stream.set_write_timeout(timeout).expect("a timeout");
+    let mut sent = 0;
+    while client.stream.write(request).is_ok() {
+        sent += 1;
+        assert!(sent < 1_000_000, "the server leaves requests in the socket");
+    }
+}
+
 #[test]
-fn client_that_does_not_read_is_throttled_and_disconnected() {
+fn client_that_does_not_read_withholds_no_buffers_from_others() {
+    for len in [1, 256 * 1024] {
+        // No timeout helps.
+        let sandbox = Sandbox::with(Options {
+            client_timeout: Duration::from_secs(3600),
+            queues: 1,
+            settings: Settings {
+                buffers: 16,
+                ..Settings::default()
+            },
+            ..Options::default()
+        });
+        let mut greedy = sandbox.client(true);
+        flood(&mut greedy, &request(0, READ, 1, 0, len));
+        let mut other = sandbox.client(true);
+        let data = vec![1; 256 * 1024];
+        assert_eq!(other.write(0, &data), 0);
+        assert!(other.read_structured(0, 0, data.len() as u32).0 == data);
+    }
+}
+
+#[test]
+fn client_that_does_not_read_is_disconnected() {
     let sandbox = Sandbox::with(Options {
-        client_timeout: Duration::from_millis(600),
+        client_timeout: Duration::from_millis(300),
+        ..Options::default()
+    });
+    let mut greedy = sandbox.client(true);
+    flood(&mut greedy, &request(0, READ, 1, 0, 256 * 1024));
+    wait_for("the end of the connection", || {
+        let mut sockets = [PollFd::new(&greedy.stream, PollFlags::empty())];
+        poll(&mut sockets, Some(&Timespec::default())).expect("polled");
+        sockets[0].revents().contains(PollFlags::HUP)
+    });
+}
+
+#[test]
+fn reader_is_served_while_others_write_zeroes() {
+    let sandbox = Sandbox::with(Options {
+        size: 64 << 20,
         queues: 1,
         settings: Settings {
-            buffers: 16,
+            depth: 128,
+            delay: 100,
             ..Settings::default()
         },
         ..Options::default()
     });
-    let mut greedy = sandbox.client(true);
-    greedy
-        .stream
-        .set_write_timeout(Some(Duration::from_millis(100)))
-        .expect("a time-out");
-    // As many requests as the socket accepts; each needs 256 KiB.
-    let read = request(0, READ, 1, 0, 256 * 1024);
-    let mut sent = 0;
-    while sent < 1_000_000 && greedy.stream.write(&read).is_ok() {
-        sent += 1;
+    let mut reader = sandbox.client(true);
+    let mut loads: Vec<_> = (0..2).map(|_| sandbox.client(true)).collect();
+    // The load never ends: a request follows each reply.
+    for load in &mut loads {
+        for _ in 0..64 {
+            load.send(0, WRITE_ZEROES, 0, 64 << 20);
+        }
     }
-    assert!(sent < 1_000_000, "the server leaves requests in the socket");
-    // Another client gets the memory that the first one has lost.
-    let mut other = sandbox.client(true);
-    assert_eq!(other.write(0, &vec![1; 256 * 1024]), 0);
-    let mut rest = Vec::new();
-    // The first client was disconnected.
-    let _ = greedy.stream.read_to_end(&mut rest);
-    assert!(rest.len() < sent * 256 * 1024);
+    let disk = sandbox.disk.clone();
+    wait_for("a piece", || disk.completed_bytes() != 0);
+    for _ in 0..10 {
+        let before = disk.completed_bytes();
+        reader.read_structured(0, 0, 4096);
+        let between = disk.completed_bytes() - before;
+        // Pieces in flight, and as many again that were submitted with the read; each request is of 64 MiB.
+        assert!(between <= 32 << 20, "{between} bytes before a read");
+    }
+    // So is a reader on a busy connection.
+    let cookie = loads[0].send(0, FLUSH, 0, 0);
+    assert_eq!(loads[0].result(cookie), 0);
 }
 
 #[test]

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 pub use client::*;
 use nbd_frontend::connection::Shared;
-use nbd_frontend::device::{Disk, MemoryQueue, Settings};
 use nbd_frontend::protocol::Export;
 use nbd_frontend::server::Server;
 use nbd_frontend::sockets::Listener;
@@ -19,6 +18,7 @@ use nbd_frontend::transmission::Limits;
 use role_common::shutdown::Shutdown;
 use rustls::ServerConfig;
 use tempfile::TempDir;
+use volume::testing::{MemoryDisk, MemoryQueue, Settings};
 
 /// An export of `size` bytes with flush.
 pub fn export(size: u64) -> Export {
@@ -35,7 +35,7 @@ pub fn export(size: u64) -> Export {
 
 /// A server with a disk in memory.
 pub struct Sandbox {
-    pub disk: Disk,
+    pub disk: MemoryDisk,
     pub directory: TempDir,
     shutdown: Shutdown,
     thread: Option<JoinHandle<Vec<MemoryQueue>>>,
@@ -84,7 +84,7 @@ impl Sandbox {
     }
 
     pub fn on(directory: TempDir, listeners: Vec<Listener>, options: Options) -> Self {
-        let disk = Disk::new(options.size);
+        let disk = MemoryDisk::new(vec![0; options.size]);
         let mut export = export(options.size as u64);
         (options.export)(&mut export);
         let shared = Shared {

@@ -41,6 +41,9 @@ pub trait DegradedMode {
     /// It is not a member of the set.
     fn admit(&mut self, target: usize, described: &Described) -> Result<bool, Failure>;
 
+    /// Returns `false` if a target without which the session cannot continue is back without its data: another session has to decide what is left.
+    fn may_continue(&self) -> bool;
+
     /// Sends a command to a worker that serves I/Os, as a part of this attempt.
     fn send_command(&mut self, worker: u32, attempt: u32, command: WorkerCommand);
 
@@ -152,6 +155,9 @@ impl RejoinAttempts {
                 }
                 RejoinAction::Admit(described) => {
                     let judgement = degraded_mode.admit(target, &described);
+                    if let (Err(failure), false) = (&judgement, degraded_mode.may_continue()) {
+                        session.handle(Event::Failed(failure.clone()), now);
+                    }
                     if let Some(rejoin) = &mut self.attempt {
                         rejoin.handle(RejoinEvent::Admitted(judgement), now);
                     }
@@ -228,7 +234,7 @@ impl RejoinAttempts {
 
 /// Superblocks sent to the targets and confirmed by them. Without I/O and without a clock.
 #[derive(Debug)]
-pub(in crate::service) struct Superblocks {
+pub struct Superblocks {
     ids: MessageIds,
     timeout: Duration,
     targets: Vec<Persisted>,
@@ -251,7 +257,7 @@ struct Asked {
 
 impl Superblocks {
     /// Creates the state for `targets` targets, each of which must answer within `timeout`.
-    pub(in crate::service) fn new(targets: usize, timeout: Duration) -> Self {
+    pub fn new(targets: usize, timeout: Duration) -> Self {
         Self {
             ids: MessageIds::for_superblocks(),
             timeout,
@@ -261,7 +267,7 @@ impl Superblocks {
     }
 
     /// Returns the request that has this target persist `wanted`, unless it has done so, or a response is outstanding.
-    pub(in crate::service) fn request(
+    pub fn request(
         &mut self,
         now: Instant,
         target: usize,
@@ -284,11 +290,7 @@ impl Superblocks {
     }
 
     /// Returns `true` if the target has confirmed `wanted`, or if that is `None`.
-    pub(in crate::service) fn is_persisted(
-        &self,
-        target: usize,
-        wanted: Option<Superblock>,
-    ) -> bool {
+    pub fn is_persisted(&self, target: usize, wanted: Option<Superblock>) -> bool {
         wanted.is_none() || self.targets[target].confirmed == wanted
     }
 
@@ -298,7 +300,7 @@ impl Superblocks {
     /// # Errors
     ///
     /// The target has not persisted the requested superblock.
-    pub(in crate::service) fn answer(
+    pub fn answer(
         &mut self,
         now: Instant,
         target: usize,
@@ -328,12 +330,12 @@ impl Superblocks {
         Some(Ok(asked.superblock))
     }
 
-    pub(in crate::service) fn forget(&mut self, target: usize) {
+    pub fn forget(&mut self, target: usize) {
         self.targets[target] = Persisted::default();
     }
 
     /// Restarts the timeout of a late response.
-    pub(in crate::service) fn renew(&mut self, now: Instant, target: usize) {
+    pub fn renew(&mut self, now: Instant, target: usize) {
         if let Some(asked) = &mut self.targets[target].asked {
             asked.deadline = now + self.timeout;
         }
@@ -343,25 +345,25 @@ impl Superblocks {
     }
 
     /// Starts to wait for a state of the superblocks.
-    pub(in crate::service) fn await_state(&mut self, now: Instant) {
+    pub fn await_state(&mut self, now: Instant) {
         // Longer than for a response, so that a late target is reported first.
         self.awaited_until = Some(now + 2 * self.timeout);
     }
 
     /// Ends the wait for a state.
-    pub(in crate::service) fn reached(&mut self) {
+    pub fn reached(&mut self) {
         self.awaited_until = None;
     }
 
     /// Time of the next timeout.
-    pub(in crate::service) fn deadline(&self) -> Option<Instant> {
+    pub fn deadline(&self) -> Option<Instant> {
         let asked = self.targets.iter().filter_map(|it| it.asked.as_ref());
         let answers = asked.map(|asked| asked.deadline);
         answers.chain(self.awaited_until).min()
     }
 
     /// A target whose response is late, with the failure.
-    pub(in crate::service) fn late(&self, now: Instant) -> Option<(usize, Failure)> {
+    pub fn late(&self, now: Instant) -> Option<(usize, Failure)> {
         let is_late = |it: &Persisted| it.asked.as_ref().is_some_and(|it| it.deadline <= now);
         let target = self.targets.iter().position(is_late)?;
         let waiting = "its answer that it has persisted its superblock";
@@ -369,7 +371,7 @@ impl Superblocks {
     }
 
     /// Failure if the awaited state has not been reached in time.
-    pub(in crate::service) fn gives_up(&self, now: Instant) -> Option<Failure> {
+    pub fn gives_up(&self, now: Instant) -> Option<Failure> {
         self.awaited_until
             .filter(|&until| until <= now)
             .map(|_| Failure::timed_out("the set's superblocks", 2 * self.timeout))

@@ -8,7 +8,9 @@ use std::fmt;
 use role_common::superblock::{Epoch, Form, SetId, Superblock};
 use wire::control::RecordState;
 
+use super::chunk::Stamp;
 use super::membership::{EpochIds, Membership, Origin};
+use super::versions;
 use crate::{Target, Targets};
 
 /// State of a target at the start of a session.
@@ -18,6 +20,17 @@ pub enum Found {
     /// The target is not a member of any set.
     Blank,
     Superblock(Superblock),
+}
+
+/// What a target's log of versions says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Log {
+    /// The newest version that was written to the target; `None` if it has none.
+    pub last: Option<Stamp>,
+    /// Versions below this one are complete and durable on all members, as far as the target knows.
+    pub retired: Option<Stamp>,
+    /// Stripes of which the target keeps earlier versions.
+    pub unretired: Vec<u64>,
 }
 
 /// Initial state of a session.
@@ -143,14 +156,14 @@ pub struct Instructions {
     pub ids: EpochIds,
 }
 
-/// Decides which targets are current, and how to treat the others. `unretired` has the stripes of which each target keeps earlier versions.
+/// Decides which targets are current, and how to treat the others, from their superblocks and logs.
 ///
 /// # Errors
 ///
 /// Fewer than two targets are current, or the targets do not belong together.
 pub fn assemble(
     found: [Found; 3],
-    unretired: &[Vec<u64>; 3],
+    logs: &[Log; 3],
     instructions: Instructions,
 ) -> Result<Assembly, Refusal> {
     let mut missing = Targets::NONE;
@@ -215,6 +228,10 @@ pub fn assemble(
             doubtful.len()
         );
     }
+    let copies = old_copies(current, logs);
+    if current.minus(copies).len() >= 2 {
+        current = current.minus(copies);
+    }
     let stale = Targets::ALL.minus(current);
     if stale.len() > 1 {
         return Err(Refusal::TooFew {
@@ -243,7 +260,7 @@ pub fn assemble(
     let mut unsettled = Vec::new();
     if is_unclean {
         for target in current.iter() {
-            unsettled.extend_from_slice(&unretired[target.number()]);
+            unsettled.extend_from_slice(&logs[target.number()].unretired);
         }
     }
     let stale = stale.iter().next();
@@ -254,6 +271,27 @@ pub fn assemble(
         is_new: false,
         unsettled,
     })
+}
+
+/// Targets that lack a write which, as another one knows, was complete on all members: copies of a disk from within the last session, whose superblocks are
+/// those of that session. So may be a target that was rebuilt and has stored no write since: it is rebuilt again.
+fn old_copies(current: Targets, logs: &[Log; 3]) -> Targets {
+    let retired = current.iter().filter_map(|it| logs[it.number()].retired);
+    let Some(retired) = retired.max() else {
+        return Targets::NONE;
+    };
+    let mut copies = Targets::NONE;
+    for target in current.iter() {
+        let is_behind = logs[target.number()].last.is_none_or(|last| {
+            last.epoch < retired.epoch
+                || last.epoch == retired.epoch && last.number + 1 < retired.number
+        });
+        // Without a retired write, the last one is of an earlier epoch.
+        if is_behind && retired.number > versions::FIRST {
+            copies.insert(target);
+        }
+    }
+    copies
 }
 
 /// Creates a set of three targets that are members of none.
@@ -348,7 +386,20 @@ mod tests {
         logical_block_size: 4096,
     };
 
-    const NOTHING: [Vec<u64>; 3] = [Vec::new(), Vec::new(), Vec::new()];
+    const NOTHING: [Log; 3] = [const {
+        Log {
+            last: None,
+            retired: None,
+            unretired: Vec::new(),
+        }
+    }; 3];
+
+    fn unretired(stripes: [&[u64]; 3]) -> [Log; 3] {
+        stripes.map(|stripes| Log {
+            unretired: stripes.to_vec(),
+            ..Log::default()
+        })
+    }
 
     const SET: SetId = SetId(0xabcd << 96);
 
@@ -423,7 +474,7 @@ mod tests {
             (RecordState::Closing, false),
             (RecordState::InUse, true),
         ] {
-            let unretired = [vec![7], vec![7, 9], vec![]];
+            let unretired = unretired([&[7], &[7, 9], &[]]);
             let found = epochs([4; 3], state);
             let assembly = assemble(found, &unretired, instructions(None)).expect("a set");
             let expected = if is_unclean { vec![7, 7, 9] } else { vec![] };
@@ -657,8 +708,34 @@ mod tests {
     fn versions_of_a_stale_target_are_not_settled() {
         let mut found = epochs([4; 3], RecordState::InUse);
         edit(&mut found, Target::Data2, |it| it.epoch = epoch(3));
-        let unretired = [vec![1], vec![2], vec![3]];
+        let unretired = unretired([&[1], &[2], &[3]]);
         let assembly = assemble(found, &unretired, instructions(None)).expect("a set");
         assert_eq!(assembly.unsettled, [1, 3]);
+    }
+
+    #[test]
+    fn copy_from_within_the_last_session_lacks_retired_writes() {
+        let stamp = |number| Some(Stamp { epoch: 4, number });
+        let log = |last, retired| Log {
+            last: stamp(last),
+            retired: stamp(retired),
+            unretired: Vec::new(),
+        };
+        let found = epochs([4; 3], RecordState::InUse);
+        for copy in Target::ALL {
+            let mut logs = [log(20, 15), log(21, 15), log(20, 13)];
+            let stale = |logs: &[Log; 3]| {
+                let assembly = assemble(found, logs, instructions(None)).expect("a set");
+                assembly.stale
+            };
+            assert_eq!(stale(&logs), None);
+            logs[copy.number()] = log(13, 10);
+            assert_eq!(stale(&logs), Some(copy));
+            logs[copy.number()] = log(14, 10);
+            assert_eq!(stale(&logs), None, "it has all retired writes");
+            // No write was retired.
+            let logs = [log(20, 2), log(21, 2), log(1, 2)];
+            assert_eq!(stale(&logs), None);
+        }
     }
 }

@@ -22,8 +22,11 @@ const RETRY_PAUSE: Duration = Duration::from_secs(5);
 /// Time before stripes that could not be settled are retried: writes wait for them.
 const SETTLE_PAUSE: Duration = Duration::from_millis(100);
 
-/// Number of passes of a rebuild in which stripes with two unreadable chunks are read again, before the rebuild is completed without them.
+/// Number of passes of a rebuild in which stripes with unreadable chunks are read again, before the rebuild is completed without them.
 const PATIENT_PASSES: u64 = 3;
+
+/// As [`PATIENT_PASSES`], for the resync: the pauses are shorter.
+const PATIENT_RESYNC_PASSES: u64 = 20;
 
 /// Number of rewritten chunks at which a target is reported as failing; reported again whenever the number has doubled.
 const FAILING: u64 = 8;
@@ -79,6 +82,8 @@ pub enum Outcome {
     StoredAgain,
     /// No two chunks belong to the same write.
     Lost,
+    /// No two chunks that could be read belong to the same write; others may be readable later.
+    Unread,
 }
 
 /// The shared state of a set.
@@ -110,6 +115,7 @@ struct Inner {
     redundancy: Redundancy,
     membership: Option<Membership>,
     is_concluding: bool,
+    may_continue: bool,
     /// `true` if no more background work is started.
     is_quiesced: bool,
     /// Number of stripes being processed.
@@ -308,6 +314,7 @@ impl Set {
                 redundancy: Redundancy::new(),
                 membership,
                 is_concluding: false,
+                may_continue: true,
                 is_quiesced: false,
                 at_work: 0,
                 stale: assembly.stale,
@@ -585,7 +592,8 @@ impl Set {
         is_same_storage: bool,
         last: Stamp,
     ) -> Result<bool, String> {
-        let inner = self.inner();
+        let mut inner = self.inner();
+        let inner = &mut *inner;
         let Some(membership) = &inner.membership else {
             return Err("targets of blocks in the reference's form do not rejoin".to_owned());
         };
@@ -625,11 +633,18 @@ impl Set {
             } else if has_all {
                 Err(needed("one of an earlier epoch"))
             } else {
+                inner.may_continue = false;
                 Err(needed("one that may have lost acknowledged writes"))
             };
         }
         let had = inner.departed.filter(|&epoch| epoch != Epoch::NONE);
         Ok(has_all && had == Some(superblock.epoch))
+    }
+
+    /// Returns `false` if a target that is needed has come back without its data: only another session can decide what is left of the set.
+    #[must_use]
+    pub fn may_continue(&self) -> bool {
+        self.inner().may_continue
     }
 
     /// Makes a target that is attached to all workers rejoin. Unless it `has_kept` its data, it is rebuilt completely.
@@ -966,6 +981,7 @@ impl Set {
                     Outcome::Consistent => settled.consistent += 1,
                     Outcome::Rewritten(_) | Outcome::StoredAgain => settled.rewritten += 1,
                     Outcome::Lost => settled.lost += 1,
+                    Outcome::Unread => {}
                 }
                 Self::finish_of_pass(&mut inner.resync, &self.unsettled, work, outcome);
             }
@@ -986,9 +1002,13 @@ impl Set {
         };
         let is_done = match outcome {
             Outcome::Retry => false,
-            // Chunks that cannot be read now may be readable later.
-            Outcome::Lost => running.passes >= PATIENT_PASSES || work.purpose == Purpose::Resync,
-            Outcome::Consistent | Outcome::Rewritten(_) | Outcome::StoredAgain => true,
+            Outcome::Unread if work.purpose == Purpose::Resync => {
+                running.passes >= PATIENT_RESYNC_PASSES
+            }
+            Outcome::Unread => running.passes >= PATIENT_PASSES,
+            Outcome::Lost | Outcome::Consistent | Outcome::Rewritten(_) | Outcome::StoredAgain => {
+                true
+            }
         };
         running.pass.finish(stripes, work.stripe, is_done);
         let (done, total) = running.pass.progress();
@@ -1016,7 +1036,7 @@ impl Set {
             _ => scrub.done += 1,
         }
         counts.stripes += u64::from(outcome != Outcome::Retry);
-        if outcome == Outcome::Lost {
+        if matches!(outcome, Outcome::Lost | Outcome::Unread) {
             scrub.lost += 1;
             counts.lost += 1;
         }

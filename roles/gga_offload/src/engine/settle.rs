@@ -23,6 +23,10 @@ pub(super) struct Settling {
     /// Members whose chunks count.
     sources: Targets,
     judged: Judged,
+    /// Sources whose chunks could not be read.
+    unread: Targets,
+    /// `true` if the chunk to store replaces one that is corrupt, or lost a write.
+    is_repair: bool,
     /// The newest stamp of any chunk.
     newest: Option<Stamp>,
     /// Members whose payloads of the last complete write are in private memory.
@@ -136,6 +140,8 @@ impl StripeEngine {
             return self.begin_settling(slot);
         }
         self.count_failed_reads(slot, failed);
+        let settling = &mut self.slot(slot).settling;
+        settling.unread = settling.unread.union(failed);
         let read = asked.minus(failed);
         match stage {
             SettleStage::Version(target) if !failed.is_empty() => {
@@ -199,9 +205,11 @@ impl StripeEngine {
             return self.too_few_targets(slot);
         }
         let judged = self.slots[slot as usize].settling.judged[other.number()];
+        let is_repair = !is_missed && !self.is_unsettled(slot);
+        self.slot(slot).settling.is_repair = is_repair;
         match judged {
             Some(Err(flaw)) => self.found_corrupt(slot, other, flaw),
-            Some(Ok(older)) if !self.is_unsettled(slot) => {
+            Some(Ok(older)) if is_repair => {
                 let what = format_args!("has stamp {older} instead of {stamp}: it lost a write");
                 self.found_corrupt(slot, other, what);
             }
@@ -333,9 +341,8 @@ impl StripeEngine {
             // Before any other target changes it.
             self.setup.set.missed.insert(it.stripe());
         }
-        // A chunk that is made again keeps its stamp, and is a version of this epoch on its target.
         let version = match self.setup.set.versions() {
-            Some(versions) if !is_again => versions.of_repairs(),
+            Some(versions) if !is_again => versions.of_repair(stamp),
             _ => stamp,
         };
         self.write_chunks(
@@ -376,12 +383,16 @@ impl StripeEngine {
         self.begin_settling(slot);
     }
 
-    /// No two chunks of the current stripe belong to the same write. A write may replace the block.
+    /// No two chunks of the current stripe belong to the same write, as far as they could be read. A write may replace the block.
     fn lost(&mut self, slot: u32) {
         let it = &self.slots[slot as usize];
+        let outcome = if it.settling.unread.is_empty() {
+            Outcome::Lost
+        } else {
+            Outcome::Unread
+        };
         match (it.work, it.request.operation) {
-            (Some(_), _) => self.settled(slot, Outcome::Lost),
-            (None, Operation::Write) => self.settled(slot, Outcome::Lost),
+            (Some(_), _) | (None, Operation::Write) => self.settled(slot, outcome),
             (None, _) => {
                 let judged = it.settling.judged;
                 self.corrupt(slot, &judged);
@@ -391,10 +402,12 @@ impl StripeEngine {
 
     /// Continues with the I/O of a settled block, or completes the work on it.
     fn settled(&mut self, slot: u32, outcome: Outcome) {
-        if let Outcome::Rewritten(target) = outcome {
+        if let Outcome::Rewritten(target) = outcome
+            && self.slots[slot as usize].settling.is_repair
+        {
             self.setup.set.rewrote(target);
         }
-        if self.is_unsettled(slot) {
+        if self.is_unsettled(slot) && outcome != Outcome::Unread {
             self.setup.set.settle(self.slots[slot as usize].stripe());
         }
         let it = self.slot(slot);

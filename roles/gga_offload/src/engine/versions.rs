@@ -9,8 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::chunk::Stamp;
 
-/// Number of the version of all chunks that are made again; writes have higher ones.
+/// Number of the version of chunks that are made again; writes have higher ones.
 const REPAIR: u64 = 1;
+
+/// Number of the first write of a session.
+pub(super) const FIRST: u64 = REPAIR + 1;
 
 /// No write in flight.
 const NONE: u64 = u64::MAX;
@@ -69,7 +72,7 @@ impl Versions {
     pub fn new(epoch: u64, workers: u32, slots: u32) -> Self {
         Self {
             epoch,
-            next: AtomicU64::new(REPAIR + 1),
+            next: AtomicU64::new(FIRST),
             oldest: (0..workers).map(|_| AtomicU64::new(NONE)).collect(),
             retired: AtomicU64::new(0),
             repairs: AtomicU64::new(0),
@@ -182,17 +185,23 @@ impl Versions {
         self.epoch
     }
 
-    /// Version under which targets store chunks that are made again. What they replace is not needed, so they are retired with the first writes.
-    pub(super) fn of_repairs(&self) -> Stamp {
-        Stamp {
-            epoch: self.epoch,
-            number: REPAIR,
+    /// Version under which a target stores a chunk with this stamp that is made again. That of a write that is not retired stays as it is, because what it replaces
+    /// may be needed. All others are retired with the first writes.
+    pub(super) fn of_repair(&self, stamp: Stamp) -> Stamp {
+        let is_retired = stamp.epoch < self.epoch || stamp.number < self.retired();
+        if is_retired {
+            Stamp {
+                epoch: self.epoch,
+                number: REPAIR,
+            }
+        } else {
+            stamp
         }
     }
 
     fn unretired(&self) -> u64 {
         let next = self.next.load(Ordering::Relaxed);
-        next - self.retired.load(Ordering::Relaxed).max(REPAIR + 1)
+        next - self.retired.load(Ordering::Relaxed).max(FIRST)
     }
 
     /// Returns `true` if writes should be retired soon, or never were, and nothing does so yet.

@@ -1,217 +1,517 @@
-//! Oracle for reads: checks that the history of each block is linearizable.
+//! The oracle: what a read may return, by the sentences of SECURITY.md alone. It has a decoder of its own for stored chunks, written from
+//! `proto/stored_block.proto`, and knows nothing of the engine.
 
-use std::time::Duration;
+use std::ops::Range;
 
-/// A write of a block. Its version is unique among the writes of the block.
+/// Size of a chunk in bytes.
+pub(super) const CHUNK: usize = 192;
+/// Size of a chunk's payload in bytes.
+pub(super) const PAYLOAD: usize = CHUNK - RECORD;
+/// Size of a block in bytes, as the client sees it.
+pub(super) const LOGICAL: usize = 2 * PAYLOAD;
+const RECORD: usize = 64;
+
+// The decoder.
+
+/// What a member's bytes of a stripe are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Decoded {
+    /// Zeros: never written.
+    Unwritten,
+    /// A chunk with this epoch and number.
+    Chunk(u64, u64),
+    /// Not the chunk that belongs there.
+    Invalid,
+}
+
+/// The chunk that belongs to a place.
 #[derive(Debug, Clone, Copy)]
-struct Write {
-    version: u64,
-    invoked: Duration,
-    /// Latest time at which it took effect: it was acknowledged, or first returned by a read.
-    effective: Option<Duration>,
-    /// Time at which it was acknowledged, or its outcome became permanently unknown.
-    ended: Option<Duration>,
-    is_acknowledged: bool,
-    /// `true` if a power failure cannot undo it: all of its stored chunks are durable.
-    is_settled: bool,
-    /// Completion time of the first read that returned it.
-    observed: Option<Duration>,
-    /// Completion time of the first read that returned another version after this one had been observed.
-    superseded: Option<Duration>,
+pub(super) struct Expected {
+    pub(super) set: u128,
+    pub(super) stripe: u64,
+    pub(super) member: usize,
 }
 
-/// The writes of a block.
+const CRC: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let mut crc = byte as u32;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = (crc >> 1) ^ (if crc & 1 != 0 { 0x82F6_3B78 } else { 0 });
+            bit += 1;
+        }
+        table[byte] = crc;
+        byte += 1;
+    }
+    table
+};
+
+fn crc32c<'a>(bytes: impl Iterator<Item = &'a u8>) -> u32 {
+    !bytes.fold(!0, |crc, &byte| {
+        CRC[usize::from(crc as u8 ^ byte)] ^ (crc >> 8)
+    })
+}
+
+fn places(member: usize) -> (Range<usize>, Range<usize>) {
+    match member {
+        0 => (0..RECORD, RECORD..CHUNK),
+        _ => (PAYLOAD..CHUNK, 0..PAYLOAD),
+    }
+}
+
+/// The payload of a member's chunk.
+pub(super) fn payload(chunk: &[u8], member: usize) -> &[u8] {
+    &chunk[places(member).1]
+}
+
+pub(super) fn decode(chunk: &[u8], expected: Expected) -> Decoded {
+    if chunk.iter().all(|&byte| byte == 0) {
+        return Decoded::Unwritten;
+    }
+    let (record, payload) = places(expected.member);
+    let (record, payload) = (&chunk[record], &chunk[payload]);
+    let word = |at: usize| {
+        u32::from_be_bytes([record[at], record[at + 1], record[at + 2], record[at + 3]])
+    };
+    let long = |at: usize| u64::from(word(at)) << 32 | u64::from(word(at + 4));
+    let set = u128::from(long(8)) << 64 | u128::from(long(16));
+    let is_there = word(0) == 0x4348_4B32
+        && word(60) == crc32c(payload.iter().chain(&record[..60]))
+        && word(4) as usize == expected.member
+        && set == expected.set
+        && long(24) == expected.stripe
+        && long(52) == 0;
+    if is_there {
+        Decoded::Chunk(long(32), long(40))
+    } else {
+        Decoded::Invalid
+    }
+}
+
+// Parity, from the published matrices: coefficients of the two data chunks.
+
+/// Multiplies in GF(2^8) with the polynomial 0x11D.
+fn multiply(mut a: u8, mut b: u8) -> u8 {
+    let mut product = 0;
+    while b != 0 {
+        if b & 1 != 0 {
+            product ^= a;
+        }
+        a = (a << 1) ^ (if a & 0x80 != 0 { 0x1D } else { 0 });
+        b >>= 1;
+    }
+    product
+}
+
+fn inverse(of: u8) -> u8 {
+    (1..=255).find(|&it| multiply(it, of) == 1).unwrap_or(0)
+}
+
+/// Parity of two data chunks.
 #[derive(Debug, Clone)]
-pub(super) struct BlockHistory {
-    writes: Vec<Write>,
-    /// Number of writes that have neither been acknowledged nor failed.
-    in_flight: u32,
-    /// `true` if the last completed write was acknowledged while no other one was in flight.
-    is_certain: bool,
-    /// Time at which chunks of another block were last stored in its location, unless it was written since.
-    damaged: Option<Duration>,
-    /// Time at which a chunk was last repaired or rebuilt, unless that was flushed since.
-    rewritten: Option<Duration>,
-    /// Time at which the outcome of a write last became unknown, unless another one was acknowledged since.
-    torn: Option<Duration>,
+pub(super) struct Code {
+    /// Products with the coefficients of data_1 and data_2, and with their inverses.
+    products: [[u8; 256]; 2],
+    quotients: [[u8; 256]; 2],
 }
 
-impl BlockHistory {
-    /// History of a block with version 0.
-    pub(super) fn new() -> Self {
-        let first = Write {
-            version: 0,
-            invoked: Duration::ZERO,
-            effective: Some(Duration::ZERO),
-            ended: Some(Duration::ZERO),
-            is_acknowledged: true,
-            is_settled: true,
-            observed: None,
-            superseded: None,
+impl Code {
+    pub(super) fn new(is_cauchy: bool) -> Self {
+        let coefficients = if is_cauchy {
+            [inverse(2), inverse(3)]
+        } else {
+            [1, 1]
+        };
+        let table = |by: u8| std::array::from_fn(|byte| multiply(byte as u8, by));
+        Self {
+            products: coefficients.map(table),
+            quotients: coefficients.map(|it| table(inverse(it))),
+        }
+    }
+
+    pub(super) fn parity(&self, data: [&[u8]; 2], into: &mut [u8]) {
+        for (at, into) in into.iter_mut().enumerate() {
+            *into = self.products[0][usize::from(data[0][at])]
+                ^ self.products[1][usize::from(data[1][at])];
+        }
+    }
+
+    /// Computes the data chunk `lost` from the other one and the parity chunk.
+    pub(super) fn recover(&self, lost: usize, other: &[u8], parity: &[u8], into: &mut [u8]) {
+        for (at, into) in into.iter_mut().enumerate() {
+            let rest = parity[at] ^ self.products[1 - lost][usize::from(other[at])];
+            *into = self.quotients[lost][usize::from(rest)];
+        }
+    }
+
+    /// The block that two members' payloads hold.
+    pub(super) fn block(&self, members: [usize; 2], payloads: [&[u8]; 2]) -> [u8; LOGICAL] {
+        let mut block = [0; LOGICAL];
+        let (first, second) = block.split_at_mut(PAYLOAD);
+        match members {
+            [0, 1] => {
+                first.copy_from_slice(payloads[0]);
+                second.copy_from_slice(payloads[1]);
+            }
+            [0, _] => {
+                first.copy_from_slice(payloads[0]);
+                self.recover(1, payloads[0], payloads[1], second);
+            }
+            _ => {
+                second.copy_from_slice(payloads[0]);
+                self.recover(0, payloads[0], payloads[1], first);
+            }
+        }
+        block
+    }
+}
+
+// Contents.
+
+/// Number of parts of a block that are written separately.
+pub(super) const PARTS: usize = 4;
+const PART: usize = LOGICAL / PARTS;
+
+/// Content of a block: for each part, the number of the write that it is from; 0 for zeros.
+pub(super) type Content = [u32; PARTS];
+
+/// The bytes of a content.
+pub(super) fn bytes_of(block: u64, content: Content) -> [u8; LOGICAL] {
+    let mut bytes = [0; LOGICAL];
+    for (part, (number, bytes)) in content.iter().zip(bytes.chunks_mut(PART)).enumerate() {
+        if *number == 0 {
+            continue;
+        }
+        for (at, bytes) in bytes.chunks_mut(8).enumerate() {
+            let word = (u64::from(*number) << 32 | block << 16 | (part * PART / 8 + at) as u64)
+                .wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            bytes.copy_from_slice(&word.to_be_bytes());
+        }
+    }
+    bytes
+}
+
+// The register.
+
+/// Sentence of SECURITY.md that a violation breaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Promise {
+    /// A read returns nothing but what was written.
+    Content,
+    /// Acknowledged writes survive the loss of any one target, of the service, and of both.
+    Acknowledged,
+    /// Flushed writes, and those with FUA, survive a power failure of all machines; nothing goes back.
+    Durable,
+    /// With at most one member of each stripe damaged, stale or unreachable at a time, there is no error.
+    NoError,
+    /// I/Os are answered in time.
+    InTime,
+    /// A member that is not current never decides, and flags that do not fit are refused.
+    Refused,
+    /// Two current members suffice to start, and a set comes back when its members do.
+    Available,
+    /// A set that is shown as healthy is redundant.
+    Redundant,
+    /// The state machines agree with each other: no event that a state does not allow.
+    Consistent,
+}
+
+impl Promise {
+    /// Ids of the sentences in SECURITY.md, and a word.
+    pub(super) fn id(self) -> &'static str {
+        match self {
+            Self::Content => "R2, R4, R5: content",
+            Self::Acknowledged => "S1, R1, R3: acknowledged",
+            Self::Durable => "S2, R3: durable",
+            Self::NoError => "R1, R5: no error",
+            Self::InTime => "R1, R8: in time",
+            Self::Refused => "R4, R7: refused",
+            Self::Available => "R1, R8, R9: available",
+            Self::Redundant => "R1, R5, R6: redundant",
+            Self::Consistent => "consistent",
+        }
+    }
+}
+
+/// Reason why a promise does not apply. Each is the limit of a sentence of SECURITY.md.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Excuse {
+    /// A read returned an acknowledged write's predecessor: unflushed, and two members lost power.
+    UnflushedPowerFailure,
+    /// An I/O failed with more than one member of its stripe unreachable, damaged or stale since the stripe was last intact.
+    TwoMembers,
+    /// An I/O failed because an accelerator or the client's memory did.
+    Device,
+    /// A session had to be started again, because two members came back without their data.
+    Restarted,
+}
+
+impl Excuse {
+    /// The limit that SECURITY.md states.
+    pub(super) fn id(self) -> &'static str {
+        match self {
+            Self::UnflushedPowerFailure => {
+                "not flushed, and two members lost power: as at some moment since the last flush"
+            }
+            Self::TwoMembers => {
+                "two members of a stripe damaged, stale or lost at the same time: an I/O error"
+            }
+            Self::Device => "an accelerator or the client's memory failed: an I/O error",
+            Self::Restarted => "two members came back without their contents: a new session",
+        }
+    }
+}
+
+/// A write of a block.
+#[derive(Debug, Clone, Copy)]
+struct Version {
+    number: u64,
+    content: Content,
+    /// Moment of its invocation.
+    invoked: u64,
+    /// Moment of its completion.
+    done: Option<u64>,
+    /// Moment at which a later write is known to have replaced it, or to have been there although this one had completed.
+    replaced: Option<u64>,
+    /// `true` if it was replaced before a power failure, which may have undone that.
+    is_undone: bool,
+    /// `true` if it was in flight in a power failure: it may be lost although it is acknowledged later.
+    is_shaky: bool,
+    /// `true` if it was replaced for good. It stays in the list for reads that began before.
+    is_gone: bool,
+}
+
+impl Version {
+    fn is_live(&self) -> bool {
+        self.replaced.is_none() && !self.is_gone
+    }
+}
+
+/// Number of versions that are kept for reads that began before they were replaced for good.
+const KEPT: u64 = 256;
+
+/// The values that a block may have. Moments are numbers of events.
+#[derive(Debug, Clone)]
+pub(super) struct Register {
+    block: u64,
+    versions: Vec<Version>,
+    next: u64,
+}
+
+/// A read in progress.
+#[derive(Debug, Clone)]
+pub(super) struct Reading {
+    began: u64,
+    /// Versions that it may return, beside those that begin later.
+    may_be: Vec<Version>,
+    /// Number of the first version that begins later.
+    from: u64,
+    /// `true` if it was in progress in a power failure: what it returns may be lost.
+    is_shaky: bool,
+}
+
+impl Register {
+    /// A block that was never written.
+    pub(super) fn new(block: u64) -> Self {
+        let first = Version {
+            number: 0,
+            content: [0; PARTS],
+            invoked: 0,
+            done: Some(0),
+            replaced: None,
+            is_undone: false,
+            is_shaky: false,
+            is_gone: false,
         };
         Self {
-            writes: vec![first],
-            in_flight: 0,
-            is_certain: false,
-            damaged: None,
-            rewritten: None,
-            torn: None,
+            block,
+            versions: vec![first],
+            next: 1,
         }
     }
 
-    /// Records the invocation of a write. Returns its version.
-    pub(super) fn write(&mut self, now: Duration) -> u64 {
-        let version = self.writes.last().map_or(0, |write| write.version) + 1;
-        self.in_flight += 1;
-        self.writes.push(Write {
-            version,
+    pub(super) fn begin_write(&mut self, content: Content, now: u64) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.versions.push(Version {
+            number,
+            content,
             invoked: now,
-            effective: None,
-            ended: None,
-            is_acknowledged: false,
-            is_settled: false,
-            observed: None,
-            superseded: None,
+            done: None,
+            replaced: None,
+            is_undone: false,
+            is_shaky: false,
+            is_gone: false,
         });
-        version
+        number
     }
 
-    /// Records that a write was acknowledged, or that its outcome is permanently unknown: it may have taken effect, or take effect later.
-    pub(super) fn written(&mut self, version: u64, now: Duration, is_acknowledged: bool) {
-        self.in_flight -= 1;
-        self.is_certain = is_acknowledged && self.in_flight == 0;
-        if let Some(write) = self.of(version) {
-            write.ended = Some(now);
-            write.is_acknowledged = is_acknowledged;
-        }
-        if !is_acknowledged {
-            self.torn = Some(now);
+    /// Completes a write. Without `is_acknowledged` its outcome is unknown, but it has no effect from now on.
+    pub(super) fn end_write(
+        &mut self,
+        number: u64,
+        now: u64,
+        is_acknowledged: bool,
+        is_durable: bool,
+    ) {
+        let Some(write) = self.versions.iter_mut().find(|it| it.number == number) else {
             return;
-        }
-        if let Some(write) = self.of(version) {
-            write.effective = Some(write.effective.map_or(now, |effective| effective.min(now)));
-            let invoked = write.invoked;
-            self.damaged = self.damaged.filter(|&damaged| damaged >= invoked);
-            self.torn = self.torn.filter(|&torn| torn >= invoked);
-        }
-    }
-
-    /// Records that a write was durable when it was acknowledged.
-    pub(super) fn made_durable(&mut self, version: u64) {
-        if let Some(write) = self.of(version) {
-            write.is_settled = true;
-        }
-    }
-
-    /// Records the success of a flush that was invoked at this time.
-    pub(super) fn flushed(&mut self, invoked: Duration) {
-        self.rewritten = self.rewritten.filter(|&at| at >= invoked);
-        for write in &mut self.writes {
-            write.is_settled |= write.ended.is_some_and(|ended| ended < invoked);
-        }
-    }
-
-    /// Records a power failure of all targets: any subset of the data written since the last durable write may survive, and the block may
-    /// be torn.
-    pub(super) fn lose_power(&mut self, now: Duration) {
-        let durable = |write: &&Write| write.is_settled && write.is_acknowledged;
-        let last = self.writes.iter().filter(durable);
-        let last = last.map(|it| it.invoked).max().unwrap_or_default();
-        let mut may_be_torn = self.in_flight != 0;
-        for write in &mut self.writes {
-            if write.is_settled || write.effective.is_some_and(|effective| effective < last) {
-                continue;
-            }
-            may_be_torn = true;
-            write.is_acknowledged = false;
-            // Sectors that are on the disks now stay there.
-            write.is_settled = true;
-            write.effective = None;
-            write.observed = None;
-            write.superseded = None;
-        }
-        for write in &mut self.writes {
-            write.superseded = write.superseded.filter(|_| !may_be_torn);
-        }
-        if may_be_torn {
-            self.is_certain = false;
-        }
-        // If a repair is lost, the damage remains, and the block is unreadable once another chunk is missing.
-        if may_be_torn || self.rewritten.is_some() {
-            self.damage(now);
-        }
-    }
-
-    /// Records that a chunk was repaired or rebuilt.
-    pub(super) fn rewrite(&mut self, now: Duration) {
-        self.rewritten = Some(now);
-    }
-
-    /// Records that a chunk of another block was stored in its location.
-    pub(super) fn damage(&mut self, now: Duration) {
-        self.damaged = Some(now);
-    }
-
-    /// Returns `true` if its chunks may belong to different writes, one of them with unknown outcome.
-    pub(super) fn is_torn(&self) -> bool {
-        self.torn.is_some()
-    }
-
-    /// Returns `true` if its chunks may belong to another block: until it is written again, reads of it may fail.
-    pub(super) fn is_damaged(&self) -> bool {
-        self.damaged.is_some()
-    }
-
-    fn of(&mut self, version: u64) -> Option<&mut Write> {
-        self.writes
-            .iter_mut()
-            .find(|write| write.version == version)
-    }
-
-    /// Returns `true` if the last write was acknowledged while no other one was in flight: the block must stay readable.
-    pub(super) fn is_certain(&self) -> bool {
-        self.is_certain && self.in_flight == 0 && !self.is_damaged()
-    }
-
-    /// Returns `true` if a write is in flight.
-    pub(super) fn is_being_written(&self) -> bool {
-        self.in_flight != 0
-    }
-
-    /// Returns the reason why a read that was invoked at this time must not return this version now; `None` if it may.
-    pub(super) fn objection(&self, version: u64, invoked: Duration) -> Option<String> {
-        let Some(write) = self.writes.iter().find(|write| write.version == version) else {
-            return Some(format!("version {version} is stale, or was never written"));
         };
-        let later = self.writes.iter().find(|later| {
-            let is_later = write
-                .effective
-                .is_some_and(|effective| later.invoked > effective);
-            is_later && later.effective.is_some_and(|effective| effective < invoked)
-        });
-        if let Some(later) = later {
-            return Some(format!(
-                "version {version} is stale: version {} was acknowledged or read before",
-                later.version
-            ));
+        write.done = Some(now);
+        let (invoked, is_shaky) = (write.invoked, write.is_shaky);
+        if is_acknowledged && !is_shaky {
+            self.replace_before(invoked, now);
         }
-        let was_superseded = write
-            .superseded
-            .is_some_and(|superseded| superseded < invoked);
-        was_superseded
-            .then(|| format!("version {version} is stale: another one was read since it was"))
-    }
-
-    /// Records that a read has returned this version.
-    pub(super) fn read(&mut self, version: u64, invoked: Duration, now: Duration) {
-        for write in &mut self.writes {
-            if write.version == version {
-                write.effective.get_or_insert(now);
-                write.observed.get_or_insert(now);
-            } else if write.observed.is_some_and(|observed| observed < invoked) {
-                write.superseded.get_or_insert(now);
+        if is_acknowledged && is_durable {
+            for it in &mut self.versions {
+                it.is_gone |= it.done.is_some_and(|done| done < invoked);
             }
         }
+    }
+
+    fn replace_before(&mut self, invoked: u64, now: u64) {
+        for it in &mut self.versions {
+            if it.done.is_some_and(|done| done < invoked) {
+                it.replaced.get_or_insert(now);
+            }
+        }
+    }
+
+    pub(super) fn begin_read(&self, now: u64) -> Reading {
+        let live = self.versions.iter().filter(|it| it.is_live());
+        Reading {
+            began: now,
+            may_be: live.copied().collect(),
+            from: self.next,
+            is_shaky: false,
+        }
+    }
+
+    /// Completes a read. Returns `true` if it returned what a power failure may have brought back.
+    pub(super) fn end_read(
+        &mut self,
+        reading: &Reading,
+        bytes: &[u8],
+        now: u64,
+    ) -> Result<bool, (Promise, String)> {
+        let fits = |it: &Version| bytes_of(self.block, it.content) == *bytes;
+        let later = self.versions.iter().filter(|it| it.number >= reading.from);
+        let allowed = later.chain(&reading.may_be);
+        let matching: Vec<Version> = allowed.copied().filter(fits).collect();
+        if matching.is_empty() {
+            let block = self.block;
+            return Err(match self.versions.iter().rev().find(|it| fits(it)) {
+                Some(it) if it.is_gone => (
+                    Promise::Durable,
+                    format!(
+                        "a read of block {block} returned version {}, which was replaced for good",
+                        it.number
+                    ),
+                ),
+                Some(it) => (
+                    Promise::Acknowledged,
+                    format!(
+                        "a read of block {block} returned version {}, which was replaced",
+                        it.number
+                    ),
+                ),
+                None => (
+                    Promise::Content,
+                    format!("a read of block {block} returned {}", Shown(block, bytes)),
+                ),
+            });
+        }
+        if reading.is_shaky {
+            return Ok(false);
+        }
+        let numbers: Vec<u64> = matching.iter().map(|it| it.number).collect();
+        for it in &mut self.versions {
+            if it.done.is_some_and(|done| done < reading.began) && !numbers.contains(&it.number) {
+                it.replaced.get_or_insert(now);
+            }
+        }
+        if let [only] = matching[..] {
+            self.replace_before(only.invoked, now);
+        }
+        Ok(matching.iter().all(|it| it.is_undone))
+    }
+
+    /// A flush that began at this moment has succeeded: what was replaced before stays replaced.
+    pub(super) fn flushed(&mut self, began: u64) {
+        for it in &mut self.versions {
+            it.is_gone |= it.replaced.is_some_and(|replaced| replaced <= began);
+        }
+        let next = self.next;
+        self.versions
+            .retain(|it| !it.is_gone || it.number + KEPT > next);
+    }
+
+    /// Two members lost power: what was not flushed may be undone.
+    pub(super) fn lost_power(&mut self) {
+        for it in self.versions.iter_mut().filter(|it| !it.is_gone) {
+            it.is_undone |= it.replaced.take().is_some();
+            it.is_shaky |= it.done.is_none();
+        }
+    }
+
+    /// Two members were wrong at once, one of them with a lost write: any version may be back.
+    pub(super) fn lost_two(&mut self) {
+        for it in &mut self.versions {
+            it.is_undone |= it.replaced.take().is_some() || it.is_gone;
+            it.is_gone = false;
+            it.is_shaky |= it.done.is_none();
+        }
+    }
+
+    /// Extends a read in progress to what a power failure may have brought back.
+    pub(super) fn extend(&self, reading: &mut Reading) {
+        reading.is_shaky = true;
+        reading
+            .may_be
+            .extend(self.versions.iter().filter(|it| !it.is_gone));
+    }
+
+    pub(super) fn is_being_written(&self) -> bool {
+        self.versions.iter().any(|it| it.done.is_none())
+    }
+
+    /// The content that was written last, and another one that the block may have had.
+    pub(super) fn contents(&self) -> [Content; 2] {
+        let last = self.versions.last().map_or([0; PARTS], |it| it.content);
+        [last, self.versions.first().map_or(last, |it| it.content)]
+    }
+
+    /// Returns `true` if the block may have these bytes now.
+    pub(super) fn may_be(&self, bytes: &[u8]) -> bool {
+        let mut live = self.versions.iter().filter(|it| it.is_live());
+        live.any(|it| bytes_of(self.block, it.content) == *bytes)
+    }
+
+    pub(super) fn show(&self, bytes: &[u8]) -> String {
+        Shown(self.block, bytes).to_string()
+    }
+}
+
+/// Formats a block's bytes as numbers of writes.
+struct Shown<'a>(u64, &'a [u8]);
+
+impl std::fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("[")?;
+        for (part, bytes) in self.1.chunks(PART).enumerate() {
+            let number = (0..4096).find(|&number| {
+                let mut content = [0; PARTS];
+                content[part] = number;
+                bytes_of(self.0, content)[part * PART..(part + 1) * PART] == *bytes
+            });
+            match number {
+                Some(number) => write!(f, " {number}")?,
+                None => f.write_str(" ?")?,
+            }
+        }
+        f.write_str(" ]")
     }
 }
 
@@ -219,93 +519,84 @@ impl BlockHistory {
 mod tests {
     use super::*;
 
-    fn at(seconds: u64) -> Duration {
-        Duration::from_secs(seconds)
+    #[test]
+    fn crc_is_castagnoli() {
+        assert_eq!(crc32c(b"123456789".iter()), 0xE306_9283);
     }
 
     #[test]
-    fn an_acknowledged_write_hides_what_was_before() {
-        let mut block = BlockHistory::new();
-        let one = block.write(at(1));
-        assert!(block.objection(0, at(1)).is_none() && block.objection(one, at(1)).is_none());
-        block.written(one, at(2), true);
-        assert!(
-            block.objection(0, at(2)).is_none(),
-            "the read overlaps the write"
+    fn both_codes_recover_each_data_chunk() {
+        for is_cauchy in [false, true] {
+            let code = Code::new(is_cauchy);
+            let (first, second): ([u8; 256], [u8; 256]) = (
+                std::array::from_fn(|byte| byte as u8),
+                std::array::from_fn(|byte| (byte * 7 + 3) as u8),
+            );
+            let (mut parity, mut recovered) = ([0; 256], [0; 256]);
+            code.parity([&first, &second], &mut parity);
+            code.recover(0, &second, &parity, &mut recovered);
+            assert_eq!(recovered, first);
+            code.recover(1, &first, &parity, &mut recovered);
+            assert_eq!(recovered, second);
+        }
+    }
+
+    const A: Content = [1; PARTS];
+    const B: Content = [2; PARTS];
+
+    fn read(register: &mut Register, content: Content, at: u64) -> Result<bool, Promise> {
+        let reading = register.begin_read(at);
+        let bytes = bytes_of(5, content);
+        register
+            .end_read(&reading, &bytes, at + 1)
+            .map_err(|(promise, _)| promise)
+    }
+
+    #[test]
+    fn acknowledged_write_replaces_what_was_there() {
+        let mut register = Register::new(5);
+        let write = register.begin_write(A, 1);
+        assert_eq!(read(&mut register, A, 2), Ok(false));
+        assert_eq!(
+            read(&mut register, [0; PARTS], 4),
+            Err(Promise::Acknowledged),
+            "it was read as new"
         );
-        assert!(block.objection(0, at(3)).is_some() && block.objection(one, at(3)).is_none());
-        assert!(block.objection(7, at(3)).is_some());
+        register.end_write(write, 6, true, false);
+        assert_eq!(read(&mut register, B, 7), Err(Promise::Content));
+        register.lost_power();
+        assert_eq!(read(&mut register, [0; PARTS], 9), Ok(true));
+        assert_eq!(
+            read(&mut register, A, 11),
+            Err(Promise::Acknowledged),
+            "it was read as old"
+        );
     }
 
     #[test]
-    fn a_write_in_flight_is_read_before_or_after_and_not_both_ways() {
-        let mut block = BlockHistory::new();
-        let one = block.write(at(1));
-        block.read(0, at(2), at(3));
-        block.read(one, at(4), at(5));
-        assert!(block.objection(0, at(6)).is_some(), "it was read already");
-        assert!(block.objection(one, at(6)).is_none());
+    fn unknown_outcome_is_decided_by_the_first_read() {
+        for content in [[0; PARTS], A] {
+            let mut register = Register::new(5);
+            let write = register.begin_write(A, 1);
+            register.end_write(write, 2, false, false);
+            assert_eq!(read(&mut register, content, 3), Ok(false));
+            let other = if content == A { [0; PARTS] } else { A };
+            assert!(read(&mut register, other, 5).is_err());
+        }
     }
 
     #[test]
-    fn concurrent_writes_have_one_order() {
-        let mut block = BlockHistory::new();
-        let (one, two) = (block.write(at(1)), block.write(at(1)));
-        block.written(one, at(2), true);
-        block.written(two, at(2), true);
-        block.read(one, at(3), at(4));
-        assert!(block.objection(two, at(5)).is_none());
-        block.read(two, at(5), at(6));
-        assert!(block.objection(one, at(7)).is_some());
-    }
-
-    #[test]
-    fn a_power_failure_undoes_no_durable_write() {
-        let mut block = BlockHistory::new();
-        let one = block.write(at(1));
-        block.written(one, at(2), true);
-        let mut unflushed = block.clone();
-        unflushed.lose_power(at(6));
-        assert!(unflushed.objection(0, at(7)).is_none() && unflushed.is_damaged());
-        block.flushed(at(3));
-        let two = block.write(at(4));
-        block.written(two, at(5), true);
-        assert!(block.objection(one, at(6)).is_some());
-        block.lose_power(at(6));
-        assert!(block.objection(0, at(7)).is_some(), "it was flushed");
-        assert!(block.objection(one, at(7)).is_none() && block.objection(two, at(7)).is_none());
-        let three = block.write(at(8));
-        block.written(three, at(9), true);
-        block.made_durable(three);
-        block.lose_power(at(10));
-        assert!(block.objection(one, at(11)).is_some());
-        assert!(block.objection(three, at(11)).is_none());
-    }
-
-    #[test]
-    fn damage_lasts_until_a_later_write_is_acknowledged() {
-        let mut block = BlockHistory::new();
-        let one = block.write(at(1));
-        block.damage(at(2));
-        block.written(one, at(3), true);
-        assert!(block.is_damaged() && !block.is_certain());
-        let two = block.write(at(4));
-        block.written(two, at(5), false);
-        assert!(block.is_damaged());
-        let three = block.write(at(6));
-        block.written(three, at(7), true);
-        assert!(!block.is_damaged() && block.is_certain());
-    }
-
-    #[test]
-    fn a_write_of_unknown_outcome_may_take_effect_late() {
-        let mut block = BlockHistory::new();
-        let one = block.write(at(1));
-        block.written(one, at(2), false);
-        let two = block.write(at(3));
-        block.written(two, at(4), true);
-        assert!(block.objection(one, at(5)).is_none());
-        block.read(two, at(5), at(6));
-        assert!(block.objection(0, at(7)).is_some());
+    fn flushed_write_stays_through_a_power_failure() {
+        let mut register = Register::new(5);
+        let write = register.begin_write(A, 1);
+        register.end_write(write, 2, true, false);
+        register.flushed(3);
+        register.lost_power();
+        assert!(read(&mut register, [0; PARTS], 4).is_err());
+        let write = register.begin_write(B, 6);
+        register.end_write(write, 7, true, true);
+        register.lost_power();
+        assert!(read(&mut register, A, 8).is_err());
+        assert_eq!(read(&mut register, B, 10), Ok(false));
     }
 }

@@ -1,44 +1,53 @@
-//! The simulated deployment: an initiator, a service, three targets and the links between them, in virtual time.
+//! The simulated deployment: a client, services, three targets and the links between them, in virtual time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use bytes::Bytes as Blob;
 use fastrand::Rng;
-use role_common::stored_block::{Checksum, Encoder, Place, Verdict, decodes, inspect};
-use role_common::superblock::{Epoch, SetId, Superblock};
-use wire::control::RecordState;
-use wire::stored_block::Trailer;
+use role_common::stored_block::MatrixType;
+use role_common::superblock::{Epoch, Form, Format, SetId, Superblock};
+use wire::control::{ErrorResponse, IdentifiedStorage, Message, Payload};
 
-use super::oracle::BlockHistory;
-use super::processes::{
-    ANSWER_TIME, BLOCKS, CHUNK, GEOMETRY, LOGICAL, Phase, REQUESTS, SECTORS, STALL_TIMEOUT,
-    Service, SimulatedTarget, content_of, request, version_of, xor,
+use super::oracle::{
+    CHUNK, Code, Content, Decoded, Excuse, Expected, LOGICAL, PARTS, Promise, Reading, Register,
+    bytes_of, decode, payload,
 };
-use super::{Script, Step, Timed, Totals};
-use crate::engine::assembly::{Assembly, Found, Instructions, assemble};
+use super::service::{Attempt, Phase, REQUESTS, STALL_TIMEOUT, Service, request};
+use super::target::{Bytes, Disk, SimulatedTarget};
+use super::{Broken, Change, Script, Step, Totals};
+use crate::engine::assembly::{Assembly, Found, Instructions, Log, Refusal, assemble};
+use crate::engine::chunk::{self, Place, Stamp};
 use crate::engine::membership::{EpochIds, State};
 use crate::engine::request::Operation;
 use crate::engine::set::ScrubPlan;
-use crate::engine::{Action, Decompression, Event, Status};
+use crate::engine::{Action, Delivery, Event, Status};
 use crate::{Target, Targets};
 
 /// Interval of the engines' ticks without other events.
 const TICK: Duration = Duration::from_millis(20);
-/// Maximum time between two ticks that an engine counts: a longer pause of the service is not a target's fault.
-const TICK_GAP: Duration = Duration::from_millis(100);
 /// Time after which a connection without traffic is broken.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time for which a starting service waits for the third target.
 const GRACE: Duration = Duration::from_secs(2);
-/// Time after which the initiator abandons an I/O.
-const IO_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time limit for rewriting a chunk that a read has found to be corrupt.
-const REPAIR_TIME: Duration = Duration::from_millis(500);
-/// Time limit for answering an I/O, as experienced by the service, while the same two current targets answer.
-const SERVICE_TIME: Duration = Duration::from_millis(3500);
-/// Virtual time after which a run that has not quiesced is ended.
-const LIMIT: Duration = Duration::from_secs(3600);
+/// Time after which a starting service that finds too few targets is started again.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// Time limit for answering an I/O while at most one member is unwell.
+const SERVICE_TIME: Duration = Duration::from_millis(4_500);
+/// Time between two attempts of a target to rejoin.
+const REJOIN_PAUSE: Duration = Duration::from_millis(100);
+/// Time in which a session has to be opened, quiesced or closed.
+const PHASE_TIMEOUT: Duration = Duration::from_secs(15);
+/// Time after which the client abandons an I/O.
+const IO_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum number of events of a run, and of actions that follow from one event.
+const MAX_EVENTS: u64 = 10_000_000;
+const MAX_ACTIONS: u32 = 100_000;
+/// Time in which the set has to be healthy again after the last fault.
+const HEALING_TIME: Duration = Duration::from_secs(60);
+/// Time of a target's silence after which it may be detached later, when it answers again.
+const LATE: Duration = Duration::from_secs(4);
 
 #[derive(Debug)]
 enum Scheduled {
@@ -59,65 +68,66 @@ enum Scheduled {
     },
     /// A request reaches a target.
     Chunk(Chunk),
-    /// A target writes a sector of a chunk.
-    Sector {
-        chunk: Chunk,
-        to: u64,
-        sector: usize,
-        bytes: Box<[u8; CHUNK]>,
-    },
     /// A target's result reaches the service.
     Result {
         chunk: Chunk,
         status: Status,
     },
     /// A worker's request was sent.
-    Sent {
-        chunk: Chunk,
-    },
-    /// A worker notices that a connection is broken.
+    Sent(Chunk),
+    /// A service notices that a connection is broken.
     Broken {
         session: u64,
         target: usize,
         connection: u64,
     },
-    /// A superblock reaches a target.
-    Persist {
+    /// A target notices that a connection is broken.
+    Dropped {
+        target: usize,
+        connection: u64,
+    },
+    /// A control message reaches a target.
+    Request {
         session: u64,
         target: usize,
         connection: u64,
-        superblock: Superblock,
+        message: Message,
     },
-    /// A target's confirmation of a superblock reaches the service.
-    Persisted {
-        session: u64,
-        target: usize,
-        connection: u64,
-        superblock: Superblock,
-    },
-    Rejoin {
-        session: u64,
-        target: usize,
-    },
+    /// A target's answer reaches the service.
     Answer {
         session: u64,
-        io: u64,
+        target: usize,
+        connection: u64,
+        message: Message,
+    },
+    /// A service tries to let a target rejoin.
+    Rejoin {
+        session: u64,
+        number: u64,
+    },
+    /// A worker attaches a target that rejoins.
+    Attach {
+        session: u64,
+        number: u64,
         worker: u32,
-        slot: u32,
-        status: Status,
+    },
+    /// A target copies versions to their places.
+    Apply {
+        target: usize,
+        process: u64,
     },
     StartTarget {
         target: usize,
-        disk: DiskChange,
+        change: Change,
     },
-}
-
-/// Change of a target's disk before it is started.
-#[derive(Debug, Clone, Copy)]
-enum DiskChange {
-    None,
-    Copy,
-    Empty,
+    /// A service whose client is gone ends.
+    EndService {
+        session: u64,
+    },
+    /// A target with a foreign disk gets its own one again.
+    ReturnDisk {
+        target: usize,
+    },
 }
 
 /// A request to a target about a chunk.
@@ -135,13 +145,18 @@ struct Chunk {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ChunkRequest {
     Read,
-    Write,
-    WriteDurably,
-    Flush,
+    ReadBefore(Stamp),
+    Write {
+        stamp: Stamp,
+        is_durable: bool,
+        retired: Stamp,
+    },
+    Flush {
+        retired: Stamp,
+    },
 }
 
-/// An I/O of the initiator.
-#[derive(Debug)]
+/// An I/O of the client.
 struct Io {
     id: u64,
     session: u64,
@@ -149,41 +164,24 @@ struct Io {
     operation: Operation,
     is_durable: bool,
     block: u64,
+    /// Memory of the client.
+    blocks: Vec<[u8; LOGICAL]>,
+    /// Numbers of the versions of a write.
     versions: Vec<u64>,
-    invoked: Duration,
-    /// Time of its invocation, as experienced by the service.
-    invoked_in_session: Duration,
-    /// Targets that were not current at its invocation or at some time since.
-    not_current: Targets,
-    /// Number of faults injected before its invocation.
-    faults: u64,
+    readings: Vec<Reading>,
+    /// Moment of its invocation.
+    began: u64,
+    /// Start of the time in which it has to be answered.
+    since: Duration,
+    /// `true` if it may fail: two members were unwell at once.
+    may_fail: bool,
+    /// `true` if a device has failed for it.
+    has_device_error: bool,
 }
 
-/// A write of a block that is stored in the location of another one.
-#[derive(Debug, Clone, Copy)]
-struct Misdirection {
-    to: u64,
-    /// The target that stores its chunk in the right location.
-    except: Option<usize>,
-    /// The write, once it has started.
-    write: Option<MisdirectedWrite>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct MisdirectedWrite {
-    io: u64,
-    session: u64,
-    worker: u32,
-    slot: u32,
-    stripe: u64,
-}
-
-/// Targets that are offline, or whose chunks may be stale.
-fn not_current(state: State) -> Targets {
-    match state {
-        State::Healthy => Targets::NONE,
-        State::Degraded(target) | State::Rebuilding(target) => Targets::only(target),
-        State::Failed { .. } => Targets::ALL,
+impl Io {
+    fn count(&self) -> u64 {
+        self.blocks.len() as u64
     }
 }
 
@@ -192,56 +190,47 @@ pub(super) struct World<'a> {
     rng: Rng,
     now: Duration,
     order: u64,
+    /// Number of events.
+    steps: u64,
     queue: BinaryHeap<Reverse<(Duration, u64, usize)>>,
     schedule: Vec<Option<Scheduled>>,
     free: Vec<usize>,
-    targets: [SimulatedTarget; 3],
-    service: Option<Service>,
+    code: Code,
+    pub(super) targets: [SimulatedTarget; 3],
+    services: Vec<Service>,
+    /// The session that the client uses.
+    client: u64,
     next_session: u64,
     next_connection: u64,
+    next_attempt: u64,
     next_identity: u32,
-    blocks: Vec<BlockHistory>,
-    /// Bitmap of the blocks without a version 0.
-    unwritten: u64,
+    registers: Vec<Register>,
+    /// The client's number of the next write's content.
+    next_content: u32,
     ios: Vec<Io>,
     next_io: u64,
     scrub: ScrubPlan,
-    /// Target whose disk may have stale or corrupt chunks that look valid: until it is scrubbed or rebuilt, no other target may fail.
-    victim: Option<usize>,
-    /// Number of completed scrubs of the session when the victim was damaged.
-    victim_scrubs: u64,
-    misdirection: Option<Misdirection>,
+    /// Members of each block with silent damage that was not repaired.
+    silent: Vec<Targets>,
+    /// Blocks of which more than one member was wrong at once, until they are intact again.
+    exposed: Vec<bool>,
+    /// Blocks that were damaged beside a lost member, and may be lost until they are written.
+    lost: Vec<bool>,
+    /// Two targets have come back without their data in this session.
+    needs_restart: bool,
+    set_id: Option<SetId>,
+    /// Target that the next service is told to rebuild.
+    rebuild: Option<usize>,
+    /// The bytes of that target are already lost.
+    is_poisoned: bool,
     totals: Totals,
-    /// Time at which a target last failed to read or write a chunk.
-    failed_at: Duration,
-    /// Bitmap of the blocks whose chunk a target has failed to read.
-    unread: u64,
-    /// Time of the last change of the set's state.
-    state_since: Duration,
+    began: Instant,
     /// All events so far, if they are recorded.
     trace: Option<Vec<String>>,
-    violation: Option<String>,
-    /// `true` once the script has no further faults and I/Os.
+    violation: Option<Broken>,
+    /// A target that had no free slot, and continued nevertheless.
+    overflow: Option<String>,
     is_ending: bool,
-}
-
-/// Returns `true` if exactly two targets are reachable and their superblocks agree. Then neither can have missed a write of the other.
-fn two_are_current(found: &[Found; 3]) -> bool {
-    let superblocks = || {
-        found.iter().filter_map(|found| match found {
-            Found::Superblock(superblock) => Some(superblock),
-            _ => None,
-        })
-    };
-    let Some(first) = superblocks().next() else {
-        return false;
-    };
-    first.epoch != Epoch::NONE
-        && superblocks().count() == 2
-        && superblocks().all(|it| {
-            (it.set, it.epoch, it.next, it.state)
-                == (first.set, first.epoch, first.next, first.state)
-        })
 }
 
 macro_rules! trace {
@@ -253,48 +242,49 @@ macro_rules! trace {
 }
 
 impl<'a> World<'a> {
-    pub(super) fn new(script: &'a Script, traces: bool) -> Self {
+    pub(super) fn new(script: &'a Script, traces: bool, began: Instant) -> Self {
+        let blocks = script.blocks;
         let mut world = Self {
             script,
             rng: Rng::with_seed(script.seed ^ 0x5eed),
             now: Duration::ZERO,
             order: 0,
+            steps: 0,
             queue: BinaryHeap::new(),
             schedule: Vec::new(),
             free: Vec::new(),
-            targets: [0, 1, 2].map(SimulatedTarget::new),
-            service: None,
+            code: Code::new(script.is_cauchy),
+            targets: [0, 1, 2].map(|number| SimulatedTarget::new(number, blocks)),
+            services: Vec::new(),
+            client: 0,
             next_session: 1,
             next_connection: 1,
+            next_attempt: 1,
             next_identity: 3,
-            blocks: (0..BLOCKS).map(|_| BlockHistory::new()).collect(),
-            unwritten: 0,
+            registers: (0..blocks).map(Register::new).collect(),
+            next_content: 1,
             ios: Vec::new(),
             next_io: 1,
             scrub: ScrubPlan {
-                next: None,
-                every: None,
-                interval: Duration::ZERO,
+                next: script.scrub_interval.map(|_| Duration::ZERO),
+                every: script.scrub_interval.map(|_| Duration::from_secs(2)),
+                interval: script.scrub_interval.unwrap_or_default(),
                 cursor: 0,
-                converts: script.checksums,
             },
-            victim: None,
-            victim_scrubs: 0,
-            misdirection: None,
+            silent: vec![Targets::NONE; blocks as usize],
+            exposed: vec![false; blocks as usize],
+            lost: vec![false; blocks as usize],
+            needs_restart: false,
+            set_id: None,
+            rebuild: None,
+            is_poisoned: false,
             totals: Totals::default(),
-            failed_at: Duration::ZERO,
-            unread: 0,
-            state_since: Duration::ZERO,
+            began,
             trace: traces.then(Vec::new),
             violation: None,
+            overflow: None,
             is_ending: false,
         };
-        world.store_initial_blocks();
-        if world.rng.bool() {
-            // As if a scrub were due after a week of uptime.
-            world.scrub.next = Some(Duration::ZERO);
-            world.scrub.every = Some(Duration::from_secs(2));
-        }
         for (number, timed) in script.steps.iter().enumerate() {
             world.at(timed.at, Scheduled::Step(number));
         }
@@ -302,58 +292,50 @@ impl<'a> World<'a> {
         world
     }
 
-    /// Stores blocks that predate superblocks: with checksums of earlier formats, without checksums, or no blocks.
-    fn store_initial_blocks(&mut self) {
-        let mut content = [0; LOGICAL];
-        for block in 0..BLOCKS {
-            let checksum = match self.rng.u8(0..4) {
-                0 => {
-                    self.unwritten |= 1 << block;
-                    continue;
-                }
-                1 => Checksum::Off,
-                _ => Checksum::Crc32c,
-            };
-            content_of(block, 0, !self.script.checksums, &mut content);
-            let place = Place {
-                set: SetId::NONE,
-                stripe: block,
-            };
-            let mut encoder = Encoder::new(GEOMETRY, checksum);
-            let Ok(stored) = encoder.encode(&content, place) else {
-                self.unwritten |= 1 << block;
-                continue;
-            };
-            let (first, second) = stored.split_at(CHUNK);
-            let mut parity = [0; CHUNK];
-            parity.copy_from_slice(first);
-            xor(&mut parity, second);
-            for (target, chunk) in self.targets.iter_mut().zip([first, second, &parity]) {
-                target.disk.chunk_mut(block).copy_from_slice(chunk);
-            }
-        }
-    }
-
-    pub(super) fn run(mut self) -> (Totals, Option<String>, Vec<String>) {
+    pub(super) fn run(mut self) -> (Totals, Option<Broken>, Vec<String>) {
         let end = self
             .script
             .steps
             .last()
             .map_or(Duration::ZERO, |last| last.at);
+        self.run_until(end);
+        self.finish();
+        if let Some(what) = self.overflow.take() {
+            self.violate(Promise::Consistent, what);
+        }
+        (self.totals, self.violation, self.trace.unwrap_or_default())
+    }
+
+    fn run_until(&mut self, end: Duration) {
         while self.violation.is_none() {
             if self.queue.peek().is_none_or(|Reverse((at, ..))| *at > end) {
+                self.now = self.now.max(end);
                 break;
             }
             self.step();
         }
-        self.finish();
-        (self.totals, self.violation, self.trace.unwrap_or_default())
+    }
+
+    /// Runs until a condition is true. Returns `false` if it is not within this time.
+    fn run_while(&mut self, time: Duration, mut is_waiting: impl FnMut(&mut Self) -> bool) -> bool {
+        let end = self.now + time;
+        while self.violation.is_none() && is_waiting(self) {
+            if self.now > end || self.queue.is_empty() {
+                return false;
+            }
+            self.step();
+        }
+        true
     }
 
     fn step(&mut self) {
         let Some(Reverse((at, _, place))) = self.queue.pop() else {
             return;
         };
+        self.steps += 1;
+        if self.steps > MAX_EVENTS {
+            return self.violate(Promise::Consistent, "the run does not end".to_owned());
+        }
         self.now = self.now.max(at);
         self.free.push(place);
         if let Some(scheduled) = self.schedule[place].take() {
@@ -381,129 +363,159 @@ impl<'a> World<'a> {
         self.at(self.now + delay, scheduled);
     }
 
-    fn violate(&mut self, what: String) {
-        trace!(self, "VIOLATION: {what}");
-        self.violation.get_or_insert(what);
+    /// A moment: later than all before.
+    fn moment(&mut self) -> u64 {
+        self.order += 1;
+        self.order
+    }
+
+    fn violate(&mut self, promise: Promise, what: String) {
+        trace!(self, "VIOLATION of {}: {what}", promise.id());
+        self.violation.get_or_insert(Broken { promise, what });
+    }
+
+    fn excuse(&mut self, excuse: Excuse) {
+        self.totals.excuse(excuse);
+    }
+
+    fn reach(&mut self, what: &'static str) {
+        self.totals.reach(what);
+    }
+
+    fn service(&mut self, session: u64) -> Option<&mut Service> {
+        self.services.iter_mut().find(|it| it.session == session)
+    }
+
+    fn service_ref(&self, session: u64) -> Option<&Service> {
+        self.services.iter().find(|it| it.session == session)
     }
 
     // Events.
 
     fn happen(&mut self, scheduled: Scheduled) {
         // A paused process handles its events later; results are already in its memory by then.
-        let until = match &scheduled {
+        let session = match &scheduled {
             Scheduled::Tick { session, .. }
             | Scheduled::Complete { session, .. }
-            | Scheduled::Sent {
-                chunk: Chunk { session, .. },
-            }
             | Scheduled::Broken { session, .. }
-            | Scheduled::Persisted { session, .. }
-            | Scheduled::Rejoin { session, .. } => match &self.service {
-                Some(service) if service.session == *session => service.paused_until,
-                _ => return,
-            },
-            Scheduled::Chunk(chunk) | Scheduled::Sector { chunk, .. } => {
-                self.targets[chunk.target].paused_until
-            }
-            Scheduled::Persist { target, .. } => self.targets[*target].paused_until,
-            _ => Duration::ZERO,
+            | Scheduled::Answer { session, .. }
+            | Scheduled::Rejoin { session, .. }
+            | Scheduled::Attach { session, .. }
+            | Scheduled::Sent(Chunk { session, .. }) => Some(*session),
+            _ => None,
         };
+        let mut until = Duration::ZERO;
+        if let Some(session) = session {
+            match self.service_ref(session) {
+                Some(service) => until = service.paused_until,
+                None => return,
+            }
+        }
+        match &scheduled {
+            Scheduled::Chunk(chunk) => until = self.targets[chunk.target].paused_until,
+            Scheduled::Request { target, .. }
+            | Scheduled::Dropped { target, .. }
+            | Scheduled::Apply { target, .. } => until = self.targets[*target].paused_until,
+            _ => {}
+        }
+        // No message passes a cut link.
+        let link = match &scheduled {
+            Scheduled::Chunk(chunk) | Scheduled::Result { chunk, .. } => {
+                Some((chunk.session, chunk.target))
+            }
+            Scheduled::Request {
+                session, target, ..
+            }
+            | Scheduled::Answer {
+                session, target, ..
+            } => Some((*session, *target)),
+            _ => None,
+        };
+        if let Some((session, target)) = link {
+            until = until.max(self.targets[target].cut_until);
+            if let Some(service) = self.service_ref(session) {
+                until = until.max(service.cut_until);
+            }
+        }
         if until > self.now {
             return self.at(until, scheduled);
         }
-        // No message passes a cut link.
-        let cut = match &scheduled {
-            Scheduled::Chunk(chunk) | Scheduled::Result { chunk, .. } => Some(chunk.target),
-            Scheduled::Persist { target, .. } | Scheduled::Persisted { target, .. } => {
-                Some(*target)
-            }
-            _ => None,
-        };
-        if let Some(target) = cut
-            && self.targets[target].cut_until > self.now
-        {
-            return self.at(self.targets[target].cut_until, scheduled);
-        }
         match scheduled {
-            Scheduled::Step(number) => self.take_step(self.script.steps[number]),
+            Scheduled::Step(number) => self.take_step(self.script.steps[number].step),
             Scheduled::StartService { session, since } => self.start_service(session, since),
-            Scheduled::Tick { worker, .. } => self.tick(worker),
-            Scheduled::Complete { worker, event, .. } => {
-                if let (Event::ChunkDone { .. }, Some(service)) = (event, &mut self.service) {
+            Scheduled::Tick { session, worker } => self.tick(session, worker),
+            Scheduled::Complete {
+                session,
+                worker,
+                event,
+            } => {
+                if let (Event::ChunkDone { .. }, Some(service)) = (event, self.service(session)) {
                     service.workers[worker as usize].unreaped -= 1;
                 }
-                self.handle(worker, event);
+                self.handle(session, worker, event);
             }
             Scheduled::Chunk(chunk) => self.chunk_arrived(chunk),
-            Scheduled::Sector {
-                chunk,
-                to,
-                sector,
-                bytes,
-            } => self.write_sector(chunk, to, sector, bytes),
             Scheduled::Result { chunk, status } => self.result_arrived(chunk, status),
-            Scheduled::Sent { chunk } => {
+            Scheduled::Sent(chunk) => {
                 if self.is_current(&chunk) {
-                    self.handle(
-                        chunk.worker,
-                        Event::ChunkRequestSent {
-                            slot: chunk.slot,
-                            target: Target::ALL[chunk.target],
-                        },
-                    );
+                    let event = Event::ChunkRequestSent {
+                        slot: chunk.slot,
+                        target: Target::ALL[chunk.target],
+                    };
+                    self.handle(chunk.session, chunk.worker, event);
                 }
             }
             Scheduled::Broken {
-                target, connection, ..
-            } => self.connection_broken(target, connection),
-            Scheduled::Persist {
                 session,
                 target,
                 connection,
-                superblock,
-            } => {
+            } => self.connection_broken(session, target, connection),
+            Scheduled::Dropped { target, connection } => {
                 let it = &mut self.targets[target];
-                if it.is_up && it.connection == connection {
-                    it.persist(superblock);
-                    trace!(self, "target {target} persists {superblock:?}");
-                    let persisted = Scheduled::Persisted {
-                        session,
-                        target,
-                        connection,
-                        superblock,
-                    };
-                    self.after(5..200, persisted);
+                if it.connection == connection {
+                    it.connection = 0;
+                    it.has_failed = true;
                 }
             }
-            Scheduled::Persisted {
+            Scheduled::Request {
+                session,
                 target,
                 connection,
-                superblock,
-                ..
-            } => self.persisted(target, connection, superblock),
-            Scheduled::Rejoin { target, .. } => self.rejoin(target),
+                message,
+            } => self.request_arrived(session, target, connection, &message),
             Scheduled::Answer {
                 session,
-                io,
+                target,
+                connection,
+                message,
+            } => self.answer_arrived(session, target, connection, &message),
+            Scheduled::Rejoin { session, number } => self.rejoin(session, number),
+            Scheduled::Attach {
+                session,
+                number,
                 worker,
-                slot,
-                status,
-            } => self.answered(session, io, worker, slot, status),
-            Scheduled::StartTarget { target, disk } => self.start_target(target, disk),
+            } => self.attach(session, number, worker),
+            Scheduled::Apply { target, process } => self.apply(target, process),
+            Scheduled::StartTarget { target, change } => self.start_target(target, change),
+            Scheduled::EndService { session } => self.end_service(session, "its client is gone"),
+            Scheduled::ReturnDisk { target } => self.return_disk(target),
         }
-        self.control();
+        for place in 0..self.services.len() {
+            if let Some(session) = self.services.get(place).map(|it| it.session) {
+                self.control(session);
+            }
+        }
+        self.update_wellness();
     }
 
     /// Returns `true` if the worker's connection is the one of the request.
     fn is_current(&self, chunk: &Chunk) -> bool {
-        self.service.as_ref().is_some_and(|service| {
-            service.session == chunk.session
-                && service.workers[chunk.worker as usize].connections[chunk.target]
-                    == chunk.connection
+        self.service_ref(chunk.session).is_some_and(|service| {
+            service.workers[chunk.worker as usize].connections[chunk.target] == chunk.connection
         })
     }
 
-    // The service.
+    // The services.
 
     fn start_service_at(&mut self, at: Duration) {
         let session = self.next_session;
@@ -512,161 +524,302 @@ impl<'a> World<'a> {
         self.at(since, Scheduled::StartService { session, since });
     }
 
+    /// Returns `true` if a target accepts a connection.
+    fn is_free(&self, target: usize) -> bool {
+        let it = &self.targets[target];
+        it.is_reachable(self.now) && it.connection == 0
+    }
+
     /// Starts a session with the reachable targets.
     fn start_service(&mut self, session: u64, since: Duration) {
         if session + 1 != self.next_session {
             return;
         }
-        if let Some(service) = &self.service {
-            if service.phase != Phase::Serving {
-                // The previous session is still closing.
-                let again = self.now + Duration::from_millis(1);
-                self.at(again, Scheduled::StartService { session, since });
-            }
-            return;
+        let again = Scheduled::StartService { session, since };
+        if (self.services.iter()).any(|it| matches!(it.phase, Phase::Quiescing | Phase::Closing)) {
+            // The previous session is still closing.
+            return self.at(self.now + Duration::from_millis(1), again);
         }
-        let is_there = |target: &SimulatedTarget| {
-            target.is_up && target.cut_until <= self.now && target.paused_until <= self.now
-        };
-        let there = self
-            .targets
-            .iter()
-            .filter(|target| is_there(target))
-            .count();
-        if there < 2 || there == 2 && self.now < since + GRACE {
-            let again = self.now + Duration::from_millis(50);
-            return self.at(again, Scheduled::StartService { session, since });
-        }
-        let found: [Found; 3] = std::array::from_fn(|target| {
-            let target = &self.targets[target];
-            if is_there(target) {
-                target.found()
-            } else {
-                Found::Missing
+        let there: Vec<usize> = (0..3).filter(|&target| self.is_free(target)).collect();
+        if there.len() < 2 || there.len() == 2 && self.now < since + GRACE {
+            if self.services.iter().any(|it| it.session == self.client) {
+                self.reach("second service refused");
+                if self.now > since + START_TIMEOUT {
+                    return;
+                }
             }
-        });
-        trace!(self, "session {session} finds {found:?}");
-        let instructions = self.instructions();
-        let assembly = match assemble(found, instructions) {
+            return self.at(self.now + Duration::from_millis(50), again);
+        }
+        let mut found = [Found::Missing; 3];
+        let mut logs: [Log; 3] = Default::default();
+        for &target in &there {
+            found[target] = self.targets[target].found();
+            logs[target] = self.targets[target].disk.log();
+        }
+        if self.trace.is_some() {
+            let shown = found.map(|it| match it {
+                Found::Superblock(it) => format!("{} next {} {:?}", it.epoch, it.next, it.state),
+                other => format!("{other:?}"),
+            });
+            trace!(self, "session {session} finds {shown:?}, {logs:?}");
+        }
+        self.probe(&found, &logs);
+        let instructions = self.instructions(self.rebuild.map(|target| Target::ALL[target]));
+        let assembly = match assemble(found, &logs, instructions) {
             Ok(assembly) => assembly,
             Err(refusal) => {
                 trace!(self, "refused: {refusal}");
-                // With all three reachable, and none exchanged, two are current.
-                if there == 3 {
-                    self.violate(format!("a set of three targets was refused: {refusal}"));
-                } else if two_are_current(&found) {
-                    self.violate(format!("two current targets were refused: {refusal}"));
+                self.check_refusal(&refusal, &found);
+                if !self.is_poisoned {
+                    self.rebuild = None;
                 }
-                let again = self.now + Duration::from_millis(50);
-                return self.at(again, Scheduled::StartService { session, since });
+                return self.at(self.now + Duration::from_millis(50), again);
             }
         };
-        if assembly.membership.is_none() {
-            self.violate("targets with superblocks do not form a set".to_owned());
-            return;
+        let Some(membership) = &assembly.membership else {
+            return self.violate(
+                Promise::Available,
+                "targets with superblocks do not form a set".to_owned(),
+            );
+        };
+        let set_id = membership.set();
+        if let Some(target) = self.rebuild.filter(|target| there.contains(target)) {
+            // Its bytes are never read, so they may as well be chunks of later writes.
+            self.is_poisoned = true;
+            self.poison(target);
         }
+        if self.set_id.is_some_and(|before| before != set_id) && self.has_data() {
+            return self.violate(
+                Promise::Acknowledged,
+                format!("the set was created anew, {found:?}"),
+            );
+        }
+        self.set_id = Some(set_id);
         self.totals.sessions += 1;
+        self.check_assembly(&assembly);
+        // A second service that is not served by the first one's targets any more.
         let mut connections = [0; 3];
-        for (number, target) in self.targets.iter_mut().enumerate() {
-            if found[number] == Found::Missing {
-                target.has_failed = true;
-            } else {
-                connections[number] = self.next_connection;
-                target.join(self.next_connection);
-                self.next_connection += 1;
-            }
+        for &target in &there {
+            connections[target] = self.next_connection;
+            self.targets[target].join(self.next_connection, session);
+            self.next_connection += 1;
         }
-        self.check_current(assembly.stale);
-        let mut plan = self.scrub;
-        plan.converts = self.script.checksums;
-        if plan.next.is_none() {
-            // Without any scrub, blocks would never be converted.
-            plan.next = Some(Duration::MAX);
-        }
-        let mut service = Service::new(session, self.script, assembly, plan, connections);
+        let mut service = Service::new(
+            session,
+            self.script,
+            assembly,
+            self.scrub,
+            connections,
+            self.began,
+        );
         service.identities = [0, 1, 2].map(|target: usize| self.targets[target].identity());
+        service.last_tick = self.now;
         trace!(self, "session {session} begins: {:?}", service.set.state());
-        self.service = Some(service);
-        self.victim_scrubs = 0;
-        self.state_since = self.now;
+        self.needs_restart = false;
+        self.services.push(service);
         for worker in 0..self.script.workers {
             self.after(0..200, Scheduled::Tick { session, worker });
         }
     }
 
-    /// Checks that the current targets at the start of a session have every block whose last write was acknowledged.
-    fn check_current(&mut self, stale: Option<Target>) {
-        // Without checksums, inconsistent chunks are not proof of an error.
-        if !self.script.checksums || self.victim.is_some() {
-            return;
-        }
-        let current = stale.map_or(Targets::ALL, Targets::without);
-        let lost = (0..BLOCKS).find(|&block| {
-            self.blocks[block as usize].is_certain() && self.readable(block, current).is_none()
-        });
-        if let Some(block) = lost {
-            self.violate(format!(
-                "a session begins without {stale:?}, and the other targets do not have block {block}, whose last write was acknowledged"
-            ));
+    /// Returns `true` if any write was begun.
+    fn has_data(&self) -> bool {
+        self.next_content != 1
+    }
+
+    fn form(&self) -> Form {
+        Form {
+            format: Format::StoredChunks,
+            matrix: if self.script.is_cauchy {
+                MatrixType::Cauchy
+            } else {
+                MatrixType::Vandermonde
+            },
+            logical_block_size: LOGICAL as u32,
         }
     }
 
-    fn instructions(&mut self) -> Instructions {
+    fn instructions(&mut self, rebuild: Option<Target>) -> Instructions {
         Instructions {
-            rebuild: None,
-            stale: None,
-            writes_checksums: self.script.checksums,
-            new_set: SetId(u128::from(self.rng.u64(1..)) << 64),
+            rebuild,
+            form: self.form(),
+            new_set: SetId(u128::from(self.rng.u64(1..)) << 64 | u128::from(self.rng.u64(..))),
             ids: EpochIds::new(self.rng.u64(..)),
         }
     }
 
-    fn end_service(&mut self, why: &str) {
-        let Some(service) = self.service.take() else {
+    /// Checks that flags and targets that do not fit are refused, without starting a session.
+    fn probe(&mut self, found: &[Found; 3], logs: &[Log; 3]) {
+        let superblocks = found
+            .iter()
+            .filter(|it| matches!(it, Found::Superblock(_)))
+            .count();
+        let is_committed =
+            |it: &Found| matches!(it, Found::Superblock(it) if it.epoch != Epoch::NONE);
+        if superblocks < 3 || !found.iter().all(is_committed) {
             return;
-        };
-        trace!(self, "session {} ends: {why}", service.session);
-        let plan = service.set.scrub_plan();
-        self.scrub.cursor = plan.cursor;
-        for io in std::mem::take(&mut self.ios) {
-            self.forget_io(io);
+        }
+        let number = self.rng.usize(0..3);
+        let other = (number + 1) % 3;
+        let kind = self.rng.u8(0..5);
+        let mut instructions = self.instructions(None);
+        let mut changed = *found;
+        match kind {
+            0 => {
+                instructions.form.matrix = match instructions.form.matrix {
+                    MatrixType::Cauchy => MatrixType::Vandermonde,
+                    MatrixType::Vandermonde => MatrixType::Cauchy,
+                };
+            }
+            1 => instructions.form.logical_block_size *= 2,
+            2 => changed.swap(number, other),
+            3 => {
+                if let Found::Superblock(it) = &mut changed[number] {
+                    it.set.0 ^= 1;
+                }
+            }
+            _ => {
+                // A set that has diverged; only between current members.
+                if !self.targets.iter().all(|it| it.is_well) {
+                    return;
+                }
+                if let Found::Superblock(it) = &mut changed[number] {
+                    it.epoch.id ^= 1;
+                    it.next = Epoch::NONE;
+                }
+            }
+        }
+        self.reach(match kind {
+            0 => "other matrix refused",
+            1 => "other block size refused",
+            2 => "exchanged targets refused",
+            3 => "foreign target refused",
+            _ => "diverged set refused",
+        });
+        if kind == 4 {
+            let state = |found: &Found| match found {
+                Found::Superblock(it) => (it.epoch, it.next),
+                _ => (Epoch::NONE, Epoch::NONE),
+            };
+            if found.iter().any(|it| state(it) != state(&found[0])) {
+                return;
+            }
+        }
+        if let Ok(assembly) = assemble(changed, logs, instructions) {
+            self.violate(
+                Promise::Refused,
+                format!("a set was assembled (probe {kind}): {assembly:?} from {changed:?}"),
+            );
         }
     }
 
-    /// Records that the outcome of an I/O is permanently unknown.
-    fn forget_io(&mut self, io: Io) {
-        if io.operation == Operation::Write {
-            for (block, version) in (io.block..).zip(io.versions) {
-                self.blocks[block as usize].written(version, self.now, false);
+    fn check_refusal(&mut self, refusal: &Refusal, found: &[Found; 3]) {
+        // Members that lost power together, or of which one has an older copy, may leave too few.
+        let well = self.targets.iter().filter(|it| it.is_well).count();
+        let is_there = |number: usize| !matches!(found[number], Found::Missing);
+        let current = (0..3)
+            .filter(|&number| is_there(number) && self.targets[number].is_well)
+            .count();
+        let is_foreign = (0..3).any(|it| self.targets[it].disk.identity == FOREIGN && is_there(it));
+        if current >= 2 && well >= 2 && !is_foreign {
+            self.violate(
+                Promise::Available,
+                format!("two current targets were refused: {refusal}"),
+            );
+        } else if found.iter().all(|it| !matches!(it, Found::Missing))
+            && !self.script.is_wild
+            && !is_foreign
+        {
+            self.violate(
+                Promise::Available,
+                format!("three targets were refused: {refusal}"),
+            );
+        }
+    }
+
+    /// Checks that a target that misses acknowledged writes is not taken for current.
+    fn check_assembly(&mut self, assembly: &Assembly) {
+        self.reach(match (assembly.stale, assembly.is_degraded) {
+            (None, _) => "session with three current targets",
+            (Some(_), true) => "session without a target",
+            (Some(_), false) => "session with a stale target",
+        });
+        if !assembly.unsettled.is_empty() {
+            self.reach("session with unsettled blocks");
+        }
+    }
+
+    fn end_service(&mut self, session: u64, why: &str) {
+        let Some(place) = self.services.iter().position(|it| it.session == session) else {
+            return;
+        };
+        let service = self.services.swap_remove(place);
+        trace!(self, "session {session} ends: {why}");
+        self.note_service(&service);
+        if self.client == session {
+            self.scrub.cursor = service.set.scrub_plan().cursor;
+            self.client = 0;
+        }
+        for target in 0..3 {
+            if self.targets[target].session == session && self.targets[target].connection != 0 {
+                let connection = self.targets[target].connection;
+                self.after(5..300, Scheduled::Dropped { target, connection });
+            }
+        }
+        self.forget_ios(session);
+    }
+
+    /// Counts what a session has reached, and checks that its engines were never in a state that is impossible.
+    fn note_service(&mut self, service: &Service) {
+        let count = service.impossible_events();
+        if count != 0 {
+            self.violate(
+                Promise::Consistent,
+                format!("{count} impossible events in the engines"),
+            );
+        }
+        for worker in &service.workers {
+            let statistics = worker.engine.statistics();
+            self.totals.reached_of_statistics(statistics);
+        }
+        self.totals.reached_of_summary(&service.set.summary());
+    }
+
+    /// The outcome of a session's I/Os in flight stays unknown.
+    fn forget_ios(&mut self, session: u64) {
+        let now = self.moment();
+        let (forgotten, kept) = std::mem::take(&mut self.ios)
+            .into_iter()
+            .partition(|it: &Io| it.session == session);
+        self.ios = kept;
+        let forgotten: Vec<Io> = forgotten;
+        for io in forgotten {
+            for (block, version) in (io.block..).zip(&io.versions) {
+                self.registers[block as usize].end_write(*version, now, false, false);
             }
         }
     }
 
-    fn tick(&mut self, worker: u32) {
-        let Some(service) = &mut self.service else {
+    fn tick(&mut self, session: u64, worker: u32) {
+        let is_late = self.rng.u8(0..8) == 0;
+        let now = self.now;
+        let Some(service) = self.service(session) else {
             return;
         };
-        let gap = self.now.saturating_sub(service.last_tick);
+        let gap = now.saturating_sub(service.last_tick);
         service.own_time += gap.min(2 * TICK);
-        service.last_tick = self.now;
-        let session = service.session;
+        service.last_tick = now;
         // A worker that has reaped all completions may detect that only in its next poll iteration.
-        let is_idle = service.workers[worker as usize].unreaped == 0 && self.rng.u8(0..8) != 0;
-        self.handle(worker, Event::Tick { is_idle });
-        self.check_service_time();
-        let given_up = self
-            .ios
-            .first()
-            .is_some_and(|io| self.now > io.invoked + IO_TIMEOUT);
-        if given_up {
-            trace!(self, "the initiator gives up");
-            let restart = self.now + Duration::from_millis(100);
-            self.end_service("an I/O was not answered");
-            self.start_service_at(restart);
+        let is_idle = service.workers[worker as usize].unreaped == 0 && !is_late;
+        self.handle(session, worker, Event::Tick { is_idle });
+        self.check_times();
+        let Some(service) = self.service_ref(session) else {
             return;
-        }
-        let is_busy =
-            !self.ios.is_empty() || !(self.service.as_ref()).is_some_and(|it| it.set.is_quiet());
+        };
+        let is_busy = self.ios.iter().any(|it| it.session == session)
+            || !service.set.is_quiet()
+            || service.set.unsettled_stripes() != 0
+            || !service.is_idle();
         let pause = if is_busy {
             Duration::from_micros(self.rng.u64(50..350))
         } else {
@@ -675,191 +828,237 @@ impl<'a> World<'a> {
         self.at(self.now + pause, Scheduled::Tick { session, worker });
     }
 
-    /// Checks that an I/O is answered in time if the same two targets were current and reachable since its invocation.
-    fn check_service_time(&mut self) {
-        let (Some(service), Some(io)) = (&self.service, self.ios.first()) else {
-            return;
+    /// Checks that I/Os are answered in time.
+    fn check_times(&mut self) {
+        let unwell = self.targets.iter().filter(|it| !it.is_well).count();
+        let now = self.now;
+        let paused = self
+            .service_ref(self.client)
+            .map_or(Duration::ZERO, |it| it.paused_until.max(it.cut_until));
+        let mut late = None;
+        // A stripe that could not be processed is retried after a pause.
+        let limit = if self.script.device_errors == 0 {
+            SERVICE_TIME
+        } else {
+            2 * SERVICE_TIME + IO_TIMEOUT / 4
         };
-        if service.own_time < io.invoked_in_session + SERVICE_TIME {
-            return;
-        }
-        let mut absent = io.not_current;
-        for (number, target) in self.targets.iter().enumerate() {
-            if target.was_away(io.invoked) {
-                absent.insert(Target::ALL[number]);
+        let is_shaky = unwell > 1 || paused + Duration::from_millis(200) > now;
+        for io in &mut self.ios {
+            if is_shaky {
+                io.since = now;
+            }
+            if unwell > 1 {
+                io.may_fail = true;
+            }
+            if now > io.since + limit && late.is_none() {
+                late = Some(io.id);
             }
         }
-        if absent.len() < 2 {
-            let what = format!(
-                "I/O {} is not answered, though two current targets answer",
-                io.id
+        if let Some(id) = late {
+            self.violate(
+                Promise::InTime,
+                format!("I/O {id} is not answered, though two members are current"),
             );
-            self.violate(what);
+        }
+        if (self.ios.first()).is_some_and(|io| now > io.since + IO_TIMEOUT) {
+            let session = self.client;
+            self.end_service(session, "an I/O was not answered");
+            self.start_service_at(now + Duration::from_millis(100));
         }
     }
 
     /// Reports an event to an engine, and carries out its actions.
-    fn handle(&mut self, worker: u32, event: Event) {
-        let Some(service) = &mut self.service else {
+    fn handle(&mut self, session: u64, worker: u32, event: Event) {
+        let now = self.now;
+        let Some(service) = self.service(session) else {
             return;
         };
-        service.workers[worker as usize]
-            .engine
-            .handle(event, self.now);
-        loop {
-            let Some(service) = &mut self.service else {
+        service.workers[worker as usize].engine.handle(event, now);
+        for _ in 0..MAX_ACTIONS {
+            let Some(service) = self.service(session) else {
                 return;
             };
             let Some(action) = service.workers[worker as usize].engine.poll_action() else {
                 return;
             };
-            self.carry_out(worker, action);
+            self.carry_out(session, worker, action);
         }
+        self.violate(Promise::Consistent, "an engine acts without end".to_owned());
     }
 
-    fn complete(&mut self, worker: u32, event: Event) {
-        let Some(service) = &self.service else { return };
-        let session = service.session;
-        let complete = Scheduled::Complete {
-            session,
-            worker,
-            event,
-        };
-        self.after(0..12, complete);
+    fn complete(&mut self, session: u64, worker: u32, event: Event) {
+        self.after(
+            0..12,
+            Scheduled::Complete {
+                session,
+                worker,
+                event,
+            },
+        );
     }
 
-    fn carry_out(&mut self, worker: u32, action: Action) {
-        let Some(service) = &mut self.service else {
+    /// Returns the status of an accelerator's or a copy's next task.
+    fn device(&mut self, io: u64, is_request: bool) -> Status {
+        if self.is_ending
+            || self.script.device_errors == 0
+            || self.rng.u32(0..self.script.device_errors) != 0
+        {
+            return Status::SUCCESS;
+        }
+        if is_request && let Some(io) = self.ios.iter_mut().find(|it| it.id == io) {
+            io.has_device_error = true;
+        }
+        trace!(self, "a device fails");
+        self.reach("device error");
+        Status::IO_FAILED
+    }
+
+    fn carry_out(&mut self, session: u64, worker: u32, action: Action) {
+        let now = self.now;
+        let Some(service) = self.service(session) else {
             return;
         };
-        let now = self.now;
-        let status = Status::SUCCESS;
+        let user_data = |service: &Service, slot: u32| {
+            (
+                service.workers[worker as usize]
+                    .engine
+                    .request(slot)
+                    .user_data,
+                slot < REQUESTS,
+            )
+        };
         match action {
             Action::ReadChunks {
                 slot,
                 targets,
                 stripe,
-            } => self.ask_targets(worker, slot, targets, stripe, ChunkRequest::Read),
+            } => self.ask_targets(session, worker, slot, targets, stripe, ChunkRequest::Read),
+            Action::ReadBefore {
+                slot,
+                target,
+                stripe,
+                stamp,
+            } => {
+                self.reach("older version read");
+                let kind = ChunkRequest::ReadBefore(stamp);
+                self.ask_targets(session, worker, slot, Targets::only(target), stripe, kind);
+            }
             Action::Flush { slot, targets } => {
-                self.ask_targets(worker, slot, targets, 0, ChunkRequest::Flush);
+                let epoch = service.set.versions().map_or(0, |it| it.epoch());
+                let retired = retired(service, epoch);
+                self.ask_targets(
+                    session,
+                    worker,
+                    slot,
+                    targets,
+                    0,
+                    ChunkRequest::Flush { retired },
+                );
             }
             Action::WriteChunks {
                 slot,
                 targets,
                 stripe,
-                is_recovered,
+                stamp,
                 is_durable,
             } => {
-                if is_recovered {
-                    for target in targets.iter() {
-                        service.place_recovered(worker, slot, target.number());
-                    }
-                }
-                let kind = if is_durable {
-                    ChunkRequest::WriteDurably
-                } else {
-                    ChunkRequest::Write
+                let Some(stamp) = stamp else {
+                    return self.violate(Promise::Consistent, "a chunk without a stamp".to_owned());
                 };
-                self.ask_targets(worker, slot, targets, stripe, kind);
+                let retired = retired(service, stamp.epoch);
+                let kind = ChunkRequest::Write {
+                    stamp,
+                    is_durable,
+                    retired,
+                };
+                self.ask_targets(session, worker, slot, targets, stripe, kind);
             }
             Action::Fetch { slot, block } => {
-                service.fetch(worker, slot, block);
-                self.complete(worker, Event::Fetched { slot, status });
+                let (id, _) = user_data(service, slot);
+                let status = self.device(id, true);
+                let io = self
+                    .ios
+                    .iter()
+                    .find(|it| it.id == id && it.session == session);
+                let content = io.and_then(|io| io.blocks.get(usize::from(block)).copied());
+                let Some(service) = self.service(session) else {
+                    return;
+                };
+                let status = match content {
+                    Some(content) => {
+                        service.fetch(worker, slot, &content);
+                        status
+                    }
+                    None => Status::IO_FAILED,
+                };
+                self.complete(session, worker, Event::Fetched { slot, status });
             }
-            Action::Encode { slot, stripe } => {
-                let fits = service.encode(worker, slot, stripe);
-                let engine = &mut service.workers[worker as usize].engine;
-                engine.handle(Event::Encoded { slot, fits }, now);
-            }
-            Action::CreateParity { slot, were_read } => {
-                service.create_parity(worker, slot, were_read);
-                self.complete(worker, Event::ParityCreated { slot, status });
+            Action::CreateParity { slot } => {
+                let (id, is_request) = user_data(service, slot);
+                service.create_parity(worker, slot);
+                let status = self.device(id, is_request);
+                self.complete(session, worker, Event::ParityCreated { slot, status });
             }
             Action::Recover { slot, target } => {
+                let (id, is_request) = user_data(service, slot);
                 service.recover(worker, slot, target);
-                self.complete(worker, Event::Recovered { slot, status });
+                let status = self.device(id, is_request);
+                self.complete(session, worker, Event::Recovered { slot, status });
             }
-            Action::Verify {
+            Action::Judge {
                 slot,
                 stripe,
-                recovered,
+                targets,
             } => {
-                let quality = service.verify(worker, slot, stripe, recovered);
-                let engine = &mut service.workers[worker as usize].engine;
-                engine.handle(Event::Verified { slot, quality }, now);
-            }
-            Action::Compare {
-                slot,
-                stripe,
-                recovered,
-            } => {
-                let comparison = service.compare(worker, slot, stripe, recovered);
-                trace!(
-                    self,
-                    "block {stripe}, {recovered:?} suspected: {comparison:?}"
-                );
-                let before = self.corrected();
-                let Some(service) = &mut self.service else {
+                let judged = service.judge(worker, slot, stripe, targets);
+                if let Some(trace) = &mut self.trace
+                    && (slot >= REQUESTS || judged.iter().flatten().any(Result::is_err))
+                {
+                    let judged = judged
+                        .map(|it| it.map(|it| it.map_err(|_| "flaw").map(|it| it.to_string())));
+                    trace.push(format!(
+                        "{:>12.6} s  block {stripe}: {judged:?}",
+                        now.as_secs_f64()
+                    ));
+                }
+                let Some(service) = self.service(session) else {
                     return;
                 };
                 let engine = &mut service.workers[worker as usize].engine;
-                let io = engine.request(slot).user_data;
-                // Workers that have not yet processed the detachment of a target may still read from it.
-                let since = self.state_since;
-                let is_late = self.ios.iter().any(|it| it.id == io && it.invoked > since);
-                // A resync that could not read a chunk leaves its stripe to the next scrub.
-                let is_sure = is_late
-                    && !self.blocks[stripe as usize].is_damaged()
-                    && self.failed_at < since
-                    && service.set.unverified_stripes() == 0
-                    && service.set.view().offline.is_empty();
-                engine.handle(Event::Compared { slot, comparison }, now);
-                if self.corrected() > before && self.victim.is_none() && is_sure {
-                    self.violate(format!(
-                        "a read of block {stripe} has taken a chunk that is not current"
-                    ));
-                }
+                engine.handle(Event::Judged { slot, judged }, now);
             }
-            Action::Reseal { slot, stripe } => {
-                service.reseal(worker, slot, stripe);
+            Action::Seal {
+                slot,
+                stripe,
+                targets,
+                stamp,
+            } => {
+                service.seal(worker, slot, stripe, targets, stamp);
                 let engine = &mut service.workers[worker as usize].engine;
-                engine.handle(Event::Resealed { slot }, now);
+                engine.handle(Event::Sealed { slot }, now);
             }
-            Action::EncodeZeros { slot, stripe } => {
-                let fits = service.encode_zeros(worker, slot, stripe);
-                let engine = &mut service.workers[worker as usize].engine;
-                engine.handle(Event::Encoded { slot, fits }, now);
-            }
-            Action::DecompressZeros { slot, block, .. } => {
-                let memory = &mut service.workers[worker as usize].slots[slot as usize];
-                memory.blocks[usize::from(block)] = [0; LOGICAL];
-                let outcome = Decompression::Done;
-                self.complete(worker, Event::Decompressed { slot, outcome });
-            }
-            Action::Decompress { slot, block } => {
-                let outcome = if service.decompress(worker, slot, block) {
-                    Decompression::Done
-                } else {
-                    Decompression::Corrupt
+            Action::Deliver { slot, block } => {
+                let (id, _) = user_data(service, slot);
+                let mut content = [0; LOGICAL];
+                service.deliver(worker, slot, &mut content);
+                let status = self.device(id, true);
+                let io = self
+                    .ios
+                    .iter_mut()
+                    .find(|it| it.id == id && it.session == session);
+                let delivery = match io.and_then(|io| io.blocks.get_mut(usize::from(block))) {
+                    Some(into) if status.is_success() => {
+                        *into = content;
+                        Delivery::Done
+                    }
+                    _ => Delivery::Failed(Status::IO_FAILED),
                 };
-                self.complete(worker, Event::Decompressed { slot, outcome });
+                self.complete(session, worker, Event::Delivered { slot, delivery });
             }
             Action::Answer { slot, status } => {
-                let session = service.session;
-                let io = service.workers[worker as usize]
-                    .engine
-                    .request(slot)
-                    .user_data;
-                // The initiator checks its memory before it reuses the slot, so both are done here.
-                let answer = Scheduled::Answer {
-                    session,
-                    io,
-                    worker,
-                    slot,
-                    status,
-                };
-                self.happen_answer(answer);
-                self.complete(worker, Event::Answered { slot });
+                let (id, _) = user_data(service, slot);
+                self.answered(session, id, worker, status);
+                self.complete(session, worker, Event::Answered { slot });
             }
             Action::Receive { lane } => {
                 service.workers[worker as usize].free_lanes.push(lane);
@@ -867,39 +1066,28 @@ impl<'a> World<'a> {
             Action::Detach { target } => {
                 service.workers[worker as usize].connections[target.number()] = 0;
             }
-            Action::GiveUp { .. } => self.violate("an engine in degraded mode gives up".to_owned()),
-        }
-    }
-
-    fn happen_answer(&mut self, answer: Scheduled) {
-        if let Scheduled::Answer {
-            session,
-            io,
-            worker,
-            slot,
-            status,
-        } = answer
-        {
-            self.answered(session, io, worker, slot, status);
+            Action::GiveUp { .. } | Action::Encode { .. } | Action::Examine { .. } => {
+                self.violate(
+                    Promise::Consistent,
+                    "an action of the reference's form".to_owned(),
+                );
+            }
         }
     }
 
     fn ask_targets(
         &mut self,
+        session: u64,
         worker: u32,
         slot: u32,
         targets: Targets,
         stripe: u64,
         kind: ChunkRequest,
     ) {
-        if matches!(kind, ChunkRequest::Write | ChunkRequest::WriteDurably) {
-            self.misdirect(worker, slot, stripe);
-        }
-        let Some(service) = &self.service else { return };
-        let (session, connections) = (
-            service.session,
-            service.workers[worker as usize].connections,
-        );
+        let Some(service) = self.service_ref(session) else {
+            return;
+        };
+        let connections = service.workers[worker as usize].connections;
         for target in targets.iter() {
             let connection = connections[target.number()];
             let chunk = Chunk {
@@ -913,164 +1101,160 @@ impl<'a> World<'a> {
             };
             if connection == 0 {
                 let status = Status::IO_FAILED;
-                self.complete(worker, Event::TargetLost { target, status });
+                self.complete(session, worker, Event::TargetLost { target, status });
                 continue;
             }
-            self.after(0..10, Scheduled::Sent { chunk });
+            self.after(0..10, Scheduled::Sent(chunk));
             self.after(3..40, Scheduled::Chunk(chunk));
         }
     }
 
     // The targets.
 
-    /// Misdirects a write that starts, if one is to be misdirected.
-    fn misdirect(&mut self, worker: u32, slot: u32, stripe: u64) {
-        let (Some(service), Some(it)) = (&self.service, self.misdirection) else {
-            return;
-        };
-        // The slots after those of the requests are for background work.
-        if it.write.is_some() || it.to == stripe || slot >= REQUESTS {
-            return;
-        }
-        let is_possible = !self.blocks[it.to as usize].is_being_written()
-            && (self.may_damage() || it.except.is_none() && self.may_lose_block());
-        if !is_possible {
-            return;
-        }
-        let write = MisdirectedWrite {
-            io: service.workers[worker as usize]
-                .engine
-                .request(slot)
-                .user_data,
-            session: service.session,
-            worker,
-            slot,
-            stripe,
-        };
-        trace!(self, "{write:?} is misdirected to {}", it.to);
-        self.misdirection = Some(Misdirection {
-            write: Some(write),
-            ..it
-        });
-        if let Some(target) = it.except {
-            // Its chunk belongs to the new block, the chunks of the others to the previous one.
-            self.make_victim(target);
-        }
-    }
-
-    /// Block in whose location this chunk is stored, if its write is misdirected together with those of the other targets.
-    fn misdirected_to(&self, chunk: &Chunk) -> Option<u64> {
-        let it = self.misdirection?;
-        let service = self.service.as_ref()?;
-        let worker = &service.workers[chunk.worker as usize];
-        let write = MisdirectedWrite {
-            io: worker.engine.request(chunk.slot).user_data,
-            session: chunk.session,
-            worker: chunk.worker,
-            slot: chunk.slot,
-            stripe: chunk.stripe,
-        };
-        (it.write == Some(write) && it.except != Some(chunk.target)).then_some(it.to)
-    }
-
     fn chunk_arrived(&mut self, chunk: Chunk) {
-        let misdirected_to = self.misdirected_to(&chunk);
-        let target = &mut self.targets[chunk.target];
-        if !target.is_up || target.connection != chunk.connection {
+        let now = self.now;
+        // Memory of a connection that the worker has closed is not accessible.
+        let is_current = self.is_current(&chunk);
+        let number = chunk.target;
+        let slots = self.script.slots as usize;
+        let target = &mut self.targets[number];
+        if !target.is_up || target.connection != chunk.connection || !is_current {
             return;
         }
-        let service = self
-            .service
-            .as_mut()
-            .filter(|service| service.session == chunk.session);
-        let Some(service) = service else { return };
-        let memory = &mut service.workers[chunk.worker as usize].slots[chunk.slot as usize];
-        if chunk.kind != ChunkRequest::Read {
-            if std::mem::take(&mut target.fails_write) {
-                target.has_failed = true;
-                self.totals.faults += 1;
-                self.failed_at = self.now;
-                return self.send_result(chunk, Status::IO_FAILED);
-            }
-            if chunk.kind == ChunkRequest::Flush {
+        let (worker, slot) = (chunk.worker as usize, chunk.slot as usize);
+        match chunk.kind {
+            ChunkRequest::Flush { retired } => {
+                target.retire(retired);
+                if std::mem::take(&mut target.fails_write) || target.full_until > now {
+                    return self.fail_chunk(chunk);
+                }
                 target.disk.sync();
-                return self.send_result(chunk, Status::SUCCESS);
+                if self.rng.u32(0..self.script.apply_every) == 0 {
+                    self.begin_applying(number);
+                }
+                self.send_result(chunk, Status::SUCCESS);
             }
-            let mut bytes = Box::new([0; CHUNK]);
-            bytes.copy_from_slice(memory.chunk(chunk.target));
-            if std::mem::take(&mut target.loses_write) {
-                trace!(
-                    self,
-                    "target {} loses a write of stripe {}", chunk.target, chunk.stripe
-                );
-                return self.send_result(chunk, Status::SUCCESS);
+            ChunkRequest::Read | ChunkRequest::ReadBefore(_) => {
+                let is_failing = target.fails_reads != 0;
+                target.fails_reads = target.fails_reads.saturating_sub(1);
+                if is_failing || target.disk.is_unreadable(chunk.stripe) {
+                    self.totals.faults += 1;
+                    self.reach("read error");
+                    return self.send_result(chunk, Status::IO_FAILED);
+                }
+                let mut bytes: Bytes = [0; CHUNK];
+                bytes.copy_from_slice(match chunk.kind {
+                    ChunkRequest::ReadBefore(stamp) => {
+                        target.disk.newest_before(chunk.stripe, stamp)
+                    }
+                    _ => target.disk.newest(chunk.stripe),
+                });
+                if let Some(service) = self.service(chunk.session) {
+                    service.workers[worker].slots[slot].chunks[number] = bytes;
+                }
+                self.send_result(chunk, Status::SUCCESS);
             }
-            let to = misdirected_to
-                .or_else(|| target.misdirects_write_to.take())
-                .unwrap_or(chunk.stripe);
-            if misdirected_to.is_some() {
-                self.blocks[to as usize].damage(self.now);
+            ChunkRequest::Write {
+                stamp,
+                is_durable,
+                retired,
+            } => {
+                target.retire(retired);
+                if std::mem::take(&mut target.fails_write) || target.full_until > now {
+                    return self.fail_chunk(chunk);
+                }
+                if target.disk.used_slots() >= slots {
+                    if !target.may_apply() && !target.is_applying() {
+                        let what = format!(
+                            "target {number} has no free slot for version {stamp} of block {}: all {slots} versions are not retired",
+                            chunk.stripe
+                        );
+                        self.overflow.get_or_insert(what);
+                    } else {
+                        self.reach("target waits for a slot");
+                        self.begin_applying(number);
+                        return self.after(20..200, Scheduled::Chunk(chunk));
+                    }
+                }
+                let Some(service) = self.services.iter().find(|it| it.session == chunk.session)
+                else {
+                    return;
+                };
+                let bytes = service.workers[worker].slots[slot].chunks[number];
+                let target = &mut self.targets[number];
+                if std::mem::take(&mut target.loses_write) {
+                    trace!(
+                        self,
+                        "target {number} loses version {stamp} of block {}", chunk.stripe
+                    );
+                    self.silent[chunk.stripe as usize].insert(Target::ALL[number]);
+                    self.reach("lost write");
+                } else if let Some(to) = target.misdirects_write_to.take() {
+                    trace!(
+                        self,
+                        "target {number} writes version {stamp} of block {} to {to}", chunk.stripe
+                    );
+                    target.disk.write_version(to, stamp, &bytes);
+                    self.silent[chunk.stripe as usize].insert(Target::ALL[number]);
+                    self.silent[to as usize].insert(Target::ALL[number]);
+                    self.reach("misdirected write");
+                } else {
+                    trace!(
+                        self,
+                        "target {number} stores version {stamp} of block {}", chunk.stripe
+                    );
+                    target.disk.write_version(chunk.stripe, stamp, &bytes);
+                    self.silent[chunk.stripe as usize].remove(Target::ALL[number]);
+                }
+                let target = &mut self.targets[number];
+                if is_durable {
+                    target.disk.sync();
+                }
+                let is_due = target.disk.used_slots() > slots / 2
+                    || self.rng.u32(0..self.script.apply_every) == 0;
+                if is_due && target.may_apply() {
+                    self.begin_applying(number);
+                }
+                self.send_result(chunk, Status::SUCCESS);
             }
-            if to != chunk.stripe {
-                trace!(
-                    self,
-                    "target {} misdirects a write of stripe {} to {to}", chunk.target, chunk.stripe
-                );
-            }
-            let sector = Scheduled::Sector {
-                chunk,
-                to,
-                sector: 0,
-                bytes,
-            };
-            self.after(0..6, sector);
-        } else {
-            if target.fails_reads != 0 {
-                target.fails_reads -= 1;
-                self.totals.faults += 1;
-                self.failed_at = self.now;
-                self.unread |= 1 << chunk.stripe;
-                return self.send_result(chunk, Status::IO_FAILED);
-            }
-            memory
-                .chunk(chunk.target)
-                .copy_from_slice(target.disk.chunk(chunk.stripe));
-            self.send_result(chunk, Status::SUCCESS);
         }
     }
 
-    fn write_sector(&mut self, chunk: Chunk, to: u64, sector: usize, bytes: Box<[u8; CHUNK]>) {
-        if sector == 0 {
-            trace!(
-                self,
-                "target {} writes its chunk of block {to}", chunk.target
-            );
-        }
-        let target = &mut self.targets[chunk.target];
-        if !target.is_up || target.connection != chunk.connection {
+    fn fail_chunk(&mut self, chunk: Chunk) {
+        self.totals.faults += 1;
+        self.targets[chunk.target].has_failed = true;
+        self.reach("write error");
+        self.unwell(chunk.target, Duration::ZERO);
+        self.send_result(chunk, Status::IO_FAILED);
+    }
+
+    fn begin_applying(&mut self, number: usize) {
+        let target = &mut self.targets[number];
+        if target.is_applying() || !target.may_apply() {
             return;
         }
-        target.disk.write_sector(to, sector, &*bytes);
-        if chunk.slot >= REQUESTS {
-            self.blocks[to as usize].rewrite(self.now);
-        }
-        let is_misdirected = |it: Misdirection| it.to == to && it.write.is_some();
-        if to != chunk.stripe && self.misdirection.is_some_and(is_misdirected) {
-            self.blocks[to as usize].damage(self.now);
-        }
-        if sector + 1 < SECTORS {
-            let next = Scheduled::Sector {
-                chunk,
-                to,
-                sector: sector + 1,
-                bytes,
-            };
-            self.after(0..4, next);
-        } else {
-            if chunk.kind == ChunkRequest::WriteDurably {
-                self.targets[chunk.target].disk.sync_chunk(to);
-            }
-            self.send_result(chunk, Status::SUCCESS);
+        target.begin_applying();
+        let process = target.process;
+        self.reach("versions copied to their places");
+        self.after(
+            5..100,
+            Scheduled::Apply {
+                target: number,
+                process,
+            },
+        );
+    }
+
+    fn apply(&mut self, number: usize, process: u64) {
+        let target = &mut self.targets[number];
+        if target.is_up && target.process == process && target.go_on_applying() {
+            self.after(
+                1..30,
+                Scheduled::Apply {
+                    target: number,
+                    process,
+                },
+            );
         }
     }
 
@@ -1093,1207 +1277,1428 @@ impl<'a> World<'a> {
         let delay = match self.rng.u8(..) {
             0 => 0..20_000,
             1..16 => 0..300,
-            _ => return self.handle(worker, event),
+            _ => 0..1,
         };
-        if let Some(service) = &mut self.service {
-            service.workers[worker as usize].unreaped += 1;
+        if let Some(service) = self.service(session) {
+            let it = &mut service.workers[worker as usize];
+            it.unreaped += 1;
         }
-        let reaped = Scheduled::Complete {
-            session,
-            worker,
-            event,
-        };
-        self.after(delay, reaped);
+        self.after(
+            delay,
+            Scheduled::Complete {
+                session,
+                worker,
+                event,
+            },
+        );
     }
 
-    fn connection_broken(&mut self, target: usize, connection: u64) {
-        if self.targets[target].connection == connection {
-            self.targets[target].has_failed = true;
+    fn connection_broken(&mut self, session: u64, target: usize, connection: u64) {
+        let Some(service) = self.service(session) else {
+            return;
+        };
+        if service
+            .attempt
+            .is_some_and(|it| it.connection == connection)
+        {
+            service.attempt = None;
+            self.reach("target lost while it rejoins");
         }
-        let Some(service) = &self.service else { return };
-        for worker in 0..service.workers.len() as u32 {
-            let Some(service) = &self.service else { return };
+        let Some(service) = self.service(session) else {
+            return;
+        };
+        if service.connections[target] == connection {
+            service.connections[target] = 0;
+            service.superblocks.forget(target);
+            service
+                .set
+                .detach(Target::ALL[target], "its control connection is broken");
+        }
+        for worker in 0..self.script.workers {
+            let Some(service) = self.service(session) else {
+                return;
+            };
             if service.workers[worker as usize].connections[target] == connection {
                 let event = Event::TargetLost {
                     target: Target::ALL[target],
                     status: Status::IO_FAILED,
                 };
-                self.handle(worker, event);
+                self.handle(session, worker, event);
             }
         }
     }
 
-    /// Breaks a target's connections, which the service notices after a delay.
-    fn break_connections(&mut self, target: usize, micros: std::ops::Range<u64>) {
-        let connection = self.targets[target].connection;
-        let Some(service) = &self.service else { return };
-        let session = service.session;
-        let broken = Scheduled::Broken {
-            session,
-            target,
-            connection,
-        };
-        self.after(micros, broken);
+    /// Breaks a target's connection, which its service notices after a delay.
+    fn break_connection(&mut self, target: usize, micros: std::ops::Range<u64>) {
+        let (session, connection) = (
+            self.targets[target].session,
+            self.targets[target].connection,
+        );
+        if connection != 0 {
+            let broken = Scheduled::Broken {
+                session,
+                target,
+                connection,
+            };
+            self.after(micros, broken);
+        }
     }
 
-    fn kill_target(&mut self, target: usize, disk: DiskChange, restart: Duration) {
-        self.break_connections(target, 5..300);
-        self.targets[target].kill();
-        let start = Scheduled::StartTarget { target, disk };
-        self.at(self.now + restart, start);
+    /// Records that a target may be unreachable or stale.
+    fn unwell(&mut self, target: usize, until: Duration) {
+        let it = &mut self.targets[target];
+        it.is_well = false;
+        it.trouble_until = it.trouble_until.max(until);
+        self.check_exposure();
     }
 
-    fn start_target(&mut self, number: usize, disk: DiskChange) {
-        let target = &mut self.targets[number];
-        match disk {
-            DiskChange::None => {}
-            DiskChange::Copy => {
-                if let Some(copy) = target.copy.clone() {
-                    target.replace_disk(copy);
+    /// More than one member may be wrong: I/Os may fail from now on, until the blocks are intact again.
+    fn check_exposure(&mut self) {
+        let unwell = self.targets.iter().filter(|it| !it.is_well);
+        if unwell.clone().count() > 1 && unwell.clone().any(|it| it.has_lost_power) {
+            self.lose_unflushed();
+        }
+        let unwell: Vec<usize> = (0..3).filter(|&it| !self.targets[it].is_well).collect();
+        let mut all = Targets::NONE;
+        unwell.iter().for_each(|&it| all.insert(Target::ALL[it]));
+        for (block, silent) in self.silent.iter().enumerate() {
+            if all.union(*silent).len() > 1 {
+                self.exposed[block] = true;
+                if !silent.is_empty() {
+                    self.lost[block] = true;
+                    // A lost write beside a lost target may be taken for an interrupted write after an unclean end.
+                    self.registers[block].lost_two();
                 }
             }
-            DiskChange::Empty => {
-                target.replace_disk(super::processes::Disk::empty(self.next_identity));
-                self.next_identity += 1;
-            }
         }
-        self.targets[number].start(self.now);
-        trace!(self, "target {number} is up ({disk:?})");
+        for io in &mut self.ios {
+            io.may_fail |= unwell.len() > 1
+                || (io.block..io.block + io.count()).any(|block| self.exposed[block as usize]);
+        }
     }
 
-    // The control thread of the service.
+    /// What was not flushed may be lost.
+    fn lose_unflushed(&mut self) {
+        for io in &mut self.ios {
+            for (reading, block) in io.readings.iter_mut().zip(io.block..) {
+                self.registers[block as usize].extend(reading);
+            }
+        }
+        for register in &mut self.registers {
+            register.lost_power();
+        }
+    }
 
-    fn control(&mut self) {
-        let Some(service) = &mut self.service else {
+    fn kill_target(&mut self, target: usize, change: Change, restart: Duration) {
+        self.unwell(target, self.now + restart);
+        self.break_connection(target, 5..300);
+        self.targets[target].kill();
+        self.at(
+            self.now + restart,
+            Scheduled::StartTarget { target, change },
+        );
+    }
+
+    fn start_target(&mut self, number: usize, change: Change) {
+        let blocks = self.script.blocks;
+        if self.targets[number].is_up {
+            return;
+        }
+        match change {
+            Change::None => {}
+            Change::Copy => {
+                if let Some(copy) = self.targets[number].copy.clone() {
+                    self.replace_disk(number, copy);
+                }
+            }
+            Change::Empty => {
+                let disk = Disk::empty(self.next_identity, blocks);
+                self.next_identity += 1;
+                self.replace_disk(number, disk);
+            }
+            Change::Foreign => {
+                let mut disk = Disk::empty(FOREIGN, blocks);
+                disk.superblock = self.targets[number].disk.superblock.map(|it| Superblock {
+                    set: SetId(it.set.0 ^ 2),
+                    ..it
+                });
+                let own = std::mem::replace(&mut self.targets[number].disk, disk);
+                self.targets[number].own = Some(own);
+                let after = Duration::from_micros(self.rng.u64(50_000..3_000_000));
+                self.unwell(number, self.now + after + RETURN_TIME);
+                self.at(self.now + after, Scheduled::ReturnDisk { target: number });
+            }
+        }
+        self.targets[number].start();
+        trace!(self, "target {number} is up ({change:?})");
+    }
+
+    fn return_disk(&mut self, number: usize) {
+        let Some(own) = self.targets[number].own.take() else {
+            return;
+        };
+        self.break_connection(number, 5..300);
+        self.targets[number].kill();
+        self.targets[number].disk = own;
+        let start = Scheduled::StartTarget {
+            target: number,
+            change: Change::None,
+        };
+        self.at(self.now + RETURN_TIME, start);
+    }
+
+    /// Replaces a disk: blocks whose newest chunk differs are stale without a trace if no service notices the exchange.
+    fn replace_disk(&mut self, number: usize, disk: Disk) {
+        // Without a session, an older copy with the same superblock is indistinguishable.
+        let is_hidden =
+            self.targets[number].disk.superblock == disk.superblock && disk.identity != FOREIGN;
+        if is_hidden {
+            for block in 0..self.script.blocks {
+                let differs = self.targets[number].disk.newest(block) != disk.newest(block);
+                if differs {
+                    self.silent[block as usize].insert(Target::ALL[number]);
+                }
+            }
+        }
+        self.targets[number].disk = disk;
+    }
+
+    // Control connections: superblocks.
+
+    fn request_arrived(&mut self, session: u64, number: usize, connection: u64, message: &Message) {
+        let target = &mut self.targets[number];
+        if !target.is_up || target.connection != connection {
+            return;
+        }
+        let Payload::IdentifyStorageRequest(query) = &message.payload else {
+            return self.violate(
+                Promise::Consistent,
+                "an unexpected control message".to_owned(),
+            );
+        };
+        let payload = match Superblock::of_request(query) {
+            Ok(Some(superblock)) if target.full_until <= self.now => {
+                target.persist(superblock);
+                let identity = Blob::copy_from_slice(&target.identity().0.to_be_bytes());
+                let it = superblock.request();
+                trace!(
+                    self,
+                    "target {number} persists epoch {} next {} {:?}",
+                    superblock.epoch,
+                    superblock.next,
+                    superblock.state
+                );
+                Payload::IdentifiedStorageResponse(IdentifiedStorage {
+                    total_size: self.script.blocks * CHUNK as u64,
+                    block_size: CHUNK as u32,
+                    set_high: it.set_high,
+                    set_low: it.set_low,
+                    epoch: it.epoch,
+                    epoch_id: it.epoch_id,
+                    next_epoch: it.next_epoch,
+                    next_epoch_id: it.next_epoch_id,
+                    member: it.member,
+                    state: it.state,
+                    format: it.format,
+                    matrix: it.matrix,
+                    logical_block_size: it.logical_block_size,
+                    identity,
+                })
+            }
+            _ => {
+                target.has_failed = true;
+                self.unwell(number, Duration::ZERO);
+                Payload::ErrorResponse(ErrorResponse {
+                    error_code: Status::IO_FAILED.0,
+                    message: "the disk is full".to_owned(),
+                })
+            }
+        };
+        let message = message.response(payload);
+        let answer = Scheduled::Answer {
+            session,
+            target: number,
+            connection,
+            message,
+        };
+        self.after(5..200, answer);
+    }
+
+    fn answer_arrived(&mut self, session: u64, number: usize, connection: u64, message: &Message) {
+        let Some(service) = self.service(session) else {
+            return;
+        };
+        if service.connections[number] != connection {
+            return;
+        }
+        let target = Target::ALL[number];
+        match service
+            .superblocks
+            .answer(service.instant(), number, message)
+        {
+            Some(Ok(superblock)) => service.set.persisted(target, superblock),
+            Some(Err(failure)) => service.set.detach(target, failure),
+            None => self.violate(
+                Promise::Consistent,
+                "an answer that was not asked for".to_owned(),
+            ),
+        }
+    }
+
+    /// The control thread of a service.
+    fn control(&mut self, session: u64) {
+        let now = self.now;
+        let Some(service) = self.service(session) else {
             return;
         };
         let state = service.set.state();
-        let before = std::mem::replace(&mut service.state, state);
-        if before != state {
-            trace!(self, "the set is {state:?}");
-            self.state_since = self.now;
-            for io in &mut self.ios {
-                io.not_current = io.not_current.union(not_current(state));
-            }
-            self.check_detached(before, state);
+        if std::mem::replace(&mut service.state, state) != state {
+            trace!(self, "the set of session {session} is {state:?}");
+            self.reach(match state {
+                State::Healthy => "healthy",
+                State::Degraded(_) => "degraded",
+                State::Rebuilding(_) => "rebuilding",
+                State::Failed { .. } => "failed",
+            });
         }
-        let Some(service) = &mut self.service else {
+        let Some(service) = self.service(session) else {
             return;
         };
-        if service.paused_until > self.now {
+        if service.paused_until > now {
             return;
         }
-        let (session, now) = (service.session, self.now);
+        let mut requests = Vec::new();
         for (number, target) in Target::ALL.into_iter().enumerate() {
-            let is_offline = service.set.view().offline.contains(target);
-            if is_offline && service.is_connected[number] {
-                service.is_connected[number] = false;
-                service.asked[number] = None;
-                service.confirmed[number] = None;
+            if service.set.view().offline.contains(target) && service.connections[number] != 0 {
+                service.connections[number] = 0;
+                service.superblocks.forget(number);
             }
-            if !service.is_connected[number] {
+            if service.connections[number] == 0 {
                 continue;
             }
-            if let Some((_, asked)) = service.asked[number]
-                && service.own_time > asked + STALL_TIMEOUT
-            {
-                if service.set.stalled(target, "its superblock is late") {
-                    continue;
-                }
-                service.asked[number] = service.asked[number].map(|(it, _)| (it, service.own_time));
-            }
             let wanted = service.set.superblock_of(target);
-            if let Some(superblock) = wanted
-                && service.asked[number].is_none()
-                && service.confirmed[number] != Some(superblock)
+            if let Some(message) = service
+                .superblocks
+                .request(service.instant(), number, wanted)
             {
-                service.asked[number] = Some((superblock, service.own_time));
-                let connection = self.targets[number].connection;
-                let persist = Scheduled::Persist {
-                    session,
-                    target: number,
-                    connection,
-                    superblock,
-                };
-                let delay = Duration::from_micros(self.rng.u64(5..300));
-                self.order += 1;
-                let place = self.schedule.len();
-                self.schedule.push(Some(persist));
-                self.queue.push(Reverse((now + delay, self.order, place)));
+                requests.push((number, service.connections[number], message));
             }
+        }
+        if let Some((number, failure)) = service.superblocks.late(service.instant())
+            && !service.set.stalled(Target::ALL[number], failure)
+        {
+            let instant = service.instant();
+            service.superblocks.renew(instant, number);
+        }
+        let is_late = service.phase != Phase::Serving
+            && service.own_time > service.phase_since + PHASE_TIMEOUT;
+        if is_late {
+            trace!(self, "session {session} cannot be opened or closed");
+            self.reach("session that cannot be opened or closed");
+            let is_opening = self
+                .service_ref(session)
+                .is_some_and(|it| it.phase == Phase::Opening);
+            self.end_service(session, "timeout");
+            if is_opening {
+                self.start_service_at(now + Duration::from_millis(100));
+            }
+            return;
         }
         if service.phase == Phase::Opening && service.set.is_open() {
             service.phase = Phase::Serving;
             trace!(self, "session {session} serves");
-        }
-        let Some(service) = &mut self.service else {
-            return;
-        };
-        let rejoin_candidate = service.set.rejoin_candidate().map(Target::number);
-        if let Some(target) = rejoin_candidate
-            && service.phase == Phase::Serving
-            && !service.is_rejoining
-            && self.targets[target].is_up
-        {
-            service.is_rejoining = true;
-            self.after(100..20_000, Scheduled::Rejoin { session, target });
-        }
-        self.settle_victim();
-        self.go_on_closing();
-    }
-
-    /// Checks that a target was detached only because of an event since it joined. A second target must not be detached for being
-    /// unresponsive: with a single target left no I/O can be served, and I/Os in flight would fail instead of completing once it answers.
-    fn check_detached(&mut self, before: State, state: State) {
-        let offline = |state| match state {
-            State::Healthy | State::Rebuilding(_) => Targets::NONE,
-            State::Degraded(target) => Targets::only(target),
-            State::Failed { offline, .. } => offline,
-        };
-        let others = not_current(before);
-        let detached = offline(state).minus(offline(before));
-        for target in detached.iter() {
-            let it = &self.targets[target.number()];
-            if it.has_failed {
-                continue;
+            self.is_poisoned = false;
+            if self.rebuild.take().is_some() {
+                self.reach("rebuild flag");
             }
-            let number = target.number();
-            // A request's timestamp is that of the engine's last tick, after which a pause of the service counts for a short time. Also, the
-            // service may have been paused and ticked before the silence without reaping the answer.
-            if it.silence(self.now) + 2 * TICK_GAP + ANSWER_TIME < STALL_TIMEOUT {
-                self.violate(format!(
-                    "target {number} was detached, and nothing had happened to it"
-                ));
-            } else if !others.minus(Targets::only(target)).is_empty() {
-                self.violate(format!(
-                    "target {number} was detached for its silence, with another one not current"
-                ));
+            // The client connects to the newest service.
+            if session > self.client {
+                let before = std::mem::replace(&mut self.client, session);
+                self.forget_ios(before);
+                if before != 0 {
+                    self.after(10..3_000_000, Scheduled::EndService { session: before });
+                    self.reach("second service");
+                }
             }
         }
+        for (target, connection, message) in requests {
+            let request = Scheduled::Request {
+                session,
+                target,
+                connection,
+                message,
+            };
+            self.after(5..300, request);
+        }
+        self.begin_rejoining(session);
+        self.go_on_closing(session);
     }
 
-    fn persisted(&mut self, target: usize, connection: u64, superblock: Superblock) {
-        let Some(service) = &mut self.service else {
+    fn begin_rejoining(&mut self, session: u64) {
+        let (now, number) = (self.now, self.next_attempt);
+        let Some(service) = self.service(session) else {
             return;
         };
-        if self.targets[target].connection != connection || !service.is_connected[target] {
+        if service.phase != Phase::Serving || service.attempt.is_some() {
             return;
         }
-        if service.asked[target]
-            .take_if(|(asked, _)| *asked == superblock)
-            .is_some()
-        {
-            service.confirmed[target] = Some(superblock);
-            service.set.persisted(Target::ALL[target], superblock);
-        }
+        let Some(target) = service.set.rejoin_candidate().map(Target::number) else {
+            return;
+        };
+        service.attempt = Some(Attempt {
+            number,
+            target,
+            connection: 0,
+            has_kept: false,
+            left: 0,
+        });
+        let earliest = service.rejoins_at.saturating_sub(now);
+        self.next_attempt += 1;
+        let delay = earliest + Duration::from_micros(self.rng.u64(100..20_000));
+        self.at(now + delay, Scheduled::Rejoin { session, number });
     }
 
-    fn rejoin(&mut self, number: usize) {
-        let Some(service) = &mut self.service else {
+    /// Connects to a target that is to rejoin, and decides whether it has kept its data.
+    fn rejoin(&mut self, session: u64, number: u64) {
+        let (now, next) = (self.now, self.next_connection);
+        let Some(service) = self.services.iter_mut().find(|it| it.session == session) else {
             return;
         };
-        service.is_rejoining = false;
-        let target = &mut self.targets[number];
-        let is_reachable =
-            target.is_up && target.cut_until <= self.now && target.paused_until <= self.now;
-        let is_expected = service.set.rejoin_candidate() == Some(Target::ALL[number]);
-        if !is_reachable || !is_expected || service.phase != Phase::Serving {
+        let Some(attempt) = service.attempt.filter(|it| it.number == number) else {
+            return;
+        };
+        service.attempt = None;
+        service.rejoins_at = now + REJOIN_PAUSE;
+        let target = &mut self.targets[attempt.target];
+        let is_own = target.session == session;
+        let is_free = target.connection == 0 || is_own;
+        let is_possible = target.is_reachable(now) && service.cut_until <= now && is_free;
+        if !is_possible || service.phase != Phase::Serving {
             return;
         }
-        let is_same = service.identities[number] == target.identity();
+        let member = Target::ALL[attempt.target];
+        let is_same = service.identities[attempt.target] == target.identity();
+        let is_expected = service.set.rejoin_candidate() == Some(member);
+        if !is_expected {
+            return;
+        }
         let has_kept = match service
             .set
-            .admit(Target::ALL[number], target.found(), is_same)
+            .admit(member, target.found(), is_same, target.disk.last())
         {
             Ok(has_kept) => has_kept,
-            Err(why) => return self.violate(format!("target {number} was not admitted: {why}")),
+            Err(why) => {
+                if !self.needs_restart {
+                    trace!(self, "target {} is not admitted: {why}", attempt.target);
+                }
+                return self.refused(session, attempt.target, is_same, &why);
+            }
         };
-        if has_kept && target.has_other_disk {
-            return self.violate(format!(
-                "target {number} has not the disk that it was detached with, and is taken to have kept its chunks"
-            ));
+        if target.disk.identity == FOREIGN {
+            let what = format!("target {} of another set is admitted", attempt.target);
+            return self.violate(Promise::Refused, what);
         }
-        service.identities[number] = target.identity();
-        target.join(self.next_connection);
+        if has_kept && !is_same {
+            let what = format!(
+                "target {} with another storage is taken to have its data",
+                attempt.target
+            );
+            return self.violate(Promise::Refused, what);
+        }
+        target.join(next, session);
         self.next_connection += 1;
-        let connection = target.connection;
-        service.is_connected[number] = true;
-        service.asked[number] = None;
-        service.confirmed[number] = None;
-        for worker in &mut service.workers {
-            worker.connections[number] = connection;
-            let event = Event::TargetAttached {
-                target: Target::ALL[number],
+        let workers = self.script.workers;
+        service.attempt = Some(Attempt {
+            connection: next,
+            has_kept,
+            left: workers,
+            ..attempt
+        });
+        for worker in 0..workers {
+            let attach = Scheduled::Attach {
+                session,
+                number,
+                worker,
             };
-            worker.engine.handle(event, self.now);
+            self.after(50..3_000, attach);
         }
-        service.set.rejoin(Target::ALL[number], has_kept, true);
-        trace!(
-            self,
-            "target {number} rejoins, has kept what it had: {has_kept}"
-        );
     }
 
-    /// Ends the session cleanly.
-    fn end_session(&mut self) {
-        if let Some(service) = &mut self.service
+    /// A target was refused while the session goes on: it must not be one that has its data.
+    fn refused(&mut self, session: u64, target: usize, is_same: bool, why: &str) {
+        self.reach("target not admitted");
+        let it = &self.targets[target];
+        if it.disk.identity == FOREIGN {
+            return;
+        }
+        // A later session may have used it.
+        if is_same && it.session == session {
+            let what = format!("target {target} was not admitted, and it has its data: {why}");
+            return self.violate(Promise::Available, what);
+        }
+        self.needs_restart = true;
+    }
+
+    fn attach(&mut self, session: u64, number: u64, worker: u32) {
+        let Some(service) = self.service(session) else {
+            return;
+        };
+        let Some(mut attempt) = service.attempt.filter(|it| it.number == number) else {
+            return;
+        };
+        let target = Target::ALL[attempt.target];
+        service.workers[worker as usize].connections[attempt.target] = attempt.connection;
+        attempt.left -= 1;
+        service.attempt = (attempt.left != 0).then_some(attempt);
+        self.handle(session, worker, Event::TargetAttached { target });
+        let Some(service) = self.service(session) else {
+            return;
+        };
+        if attempt.left == 0 {
+            service.connections[attempt.target] = attempt.connection;
+            service.superblocks.forget(attempt.target);
+            service.set.rejoin(target, attempt.has_kept);
+            let identity = self.targets[attempt.target].identity();
+            if let Some(service) = self.service(session) {
+                service.identities[attempt.target] = identity;
+            }
+            trace!(
+                self,
+                "target {} rejoins, has kept its data: {}", attempt.target, attempt.has_kept
+            );
+            self.reach(if attempt.has_kept {
+                "rejoined with its data"
+            } else {
+                "rejoined without its data"
+            });
+        }
+    }
+
+    /// Ends a session cleanly.
+    fn end_session(&mut self, session: u64) {
+        if let Some(service) = self.service(session)
             && service.phase == Phase::Serving
         {
             service.phase = Phase::Quiescing;
+            service.phase_since = service.own_time;
+            service.attempt = None;
             service.set.quiesce();
         }
     }
 
-    fn go_on_closing(&mut self) {
-        let Some(service) = &mut self.service else {
+    fn go_on_closing(&mut self, session: u64) {
+        let has_ios = self.ios.iter().any(|it| it.session == session);
+        let Some(service) = self.service(session) else {
             return;
         };
         match service.phase {
-            Phase::Quiescing if self.ios.is_empty() && service.set.is_quiet() => {
+            Phase::Quiescing if !has_ios && service.is_idle() && service.set.is_quiet() => {
                 service.set.conclude();
                 service.phase = Phase::Closing;
-                trace!(self, "the session is closed");
+                service.phase_since = service.own_time;
+                trace!(self, "session {session} is closed");
             }
             Phase::Closing if service.set.is_concluded() => {
-                for (number, target) in self.targets.iter_mut().enumerate() {
-                    if service.is_connected[number] && target.is_up {
+                let connections = service.connections;
+                for (target, connection) in self.targets.iter_mut().zip(connections) {
+                    if connection != 0 && target.connection == connection && target.is_up {
                         target.sync();
                     }
                 }
-                self.end_service("closed");
+                self.reach("clean end of a session");
+                self.end_service(session, "closed");
             }
             _ => {}
         }
     }
 
-    // The initiator.
+    // The client.
 
-    fn begin_io(&mut self, operation: Operation, block: u64, count: u8) {
-        let Some(service) = &mut self.service else {
-            return;
-        };
-        if service.phase != Phase::Serving
-            || self.ios.len() >= (REQUESTS * self.script.workers) as usize
-        {
-            return;
+    fn content(&mut self, block: u64, kind: u8) -> Content {
+        let [last, first] = self.registers[block as usize].contents();
+        let number = self.next_content;
+        self.next_content += 1;
+        let mut content = last;
+        match kind {
+            // All of the block.
+            0..6 => content = [number; PARTS],
+            // One half.
+            6..8 => content[..PARTS / 2].fill(number),
+            8..11 => content[PARTS / 2..].fill(number),
+            // One part.
+            11..13 => content[self.rng.usize(0..PARTS)] = number,
+            // The same again.
+            13 => {}
+            14 => content = [0; PARTS],
+            // The second half of another version.
+            _ => {
+                content[PARTS / 2..].copy_from_slice(&first[PARTS / 2..]);
+                content[..PARTS / 2].fill(number);
+            }
         }
-        let worker = self.rng.usize(0..service.workers.len());
-        let Some(lane) = service.workers[worker].free_lanes.pop() else {
-            return;
-        };
+        content
+    }
+
+    fn begin_io(
+        &mut self,
+        operation: Operation,
+        block: u64,
+        count: u8,
+        kind: u8,
+        is_durable: bool,
+    ) -> Option<u64> {
+        let session = self.client;
+        let service = self.service(session)?;
+        if service.phase != Phase::Serving || service.paused_until > Duration::MAX - TICK {
+            return None;
+        }
+        let workers = service.workers.len();
+        let worker = self.rng.usize(0..workers);
+        let lane = self.service(session)?.workers[worker].free_lanes.pop()?;
+        let began = self.moment();
         let id = self.next_io;
         self.next_io += 1;
         self.totals.ios += 1;
-        let versions: Vec<u64> = (block..block + u64::from(count))
-            .map(|block| {
-                if operation == Operation::Write {
-                    self.blocks[block as usize].write(self.now)
-                } else {
-                    0
-                }
-            })
-            .collect();
-        trace!(
-            self,
-            "io {id}: {operation:?} of blocks {block}..{}, {versions:?}",
-            block + u64::from(count)
-        );
-        let is_durable = operation == Operation::Write && self.rng.u8(0..8) == 0;
-        self.ios.push(Io {
+        let range = block..block + u64::from(count);
+        let mut io = Io {
             id,
-            session: service.session,
+            session,
             worker: worker as u32,
             operation,
             is_durable,
             block,
-            versions,
-            invoked: self.now,
-            invoked_in_session: service.own_time,
-            not_current: not_current(service.set.state()),
-            faults: self.totals.faults,
-        });
-        let request = request(operation, is_durable, block, count, id);
-        // The content has to be in the memory of the slot that the engine takes.
-        let before: Vec<u64> = self.slot_ios(worker);
-        let Some(service) = &mut self.service else {
-            return;
+            blocks: vec![[0xDD; LOGICAL]; usize::from(count)],
+            versions: Vec::new(),
+            readings: Vec::new(),
+            began,
+            since: self.now,
+            may_fail: range.clone().any(|block| self.exposed[block as usize])
+                || self.targets.iter().filter(|it| !it.is_well).count() > 1,
+            has_device_error: false,
         };
-        let it = &mut service.workers[worker];
-        it.engine.handle(Event::Request { lane, request }, self.now);
-        let slot = (0..REQUESTS)
-            .find(|&slot| it.engine.request(slot).user_data == id && before[slot as usize] != id);
-        if let (Some(slot), Operation::Write) = (slot, operation) {
-            let versions = &self
-                .ios
-                .last()
-                .map(|io| io.versions.clone())
-                .unwrap_or_default();
-            for (index, version) in versions.iter().enumerate() {
-                let into = &mut it.slots[slot as usize].blocks[index];
-                content_of(block + index as u64, *version, !self.script.checksums, into);
+        for (index, block) in range.enumerate() {
+            match operation {
+                Operation::Write => {
+                    let content = self.content(block, kind);
+                    io.blocks[index] = bytes_of(block, content);
+                    io.versions
+                        .push(self.registers[block as usize].begin_write(content, began));
+                }
+                _ => io
+                    .readings
+                    .push(self.registers[block as usize].begin_read(began)),
             }
         }
-        self.handle(worker as u32, Event::Tick { is_idle: false });
+        trace!(
+            self,
+            "io {id}: {operation:?} of {count} blocks from {block}, versions {:?}", io.versions
+        );
+        self.ios.push(io);
+        let request = request(operation, is_durable, block, count, id);
+        self.handle(session, worker as u32, Event::Request { lane, request });
+        Some(id)
     }
 
-    fn slot_ios(&self, worker: usize) -> Vec<u64> {
-        let Some(service) = &self.service else {
-            return Vec::new();
-        };
-        let engine = &service.workers[worker].engine;
-        (0..REQUESTS)
-            .map(|slot| engine.request(slot).user_data)
-            .collect()
-    }
-
-    fn answered(&mut self, session: u64, id: u64, worker: u32, slot: u32, status: Status) {
-        let Some(place) = self
+    fn answered(&mut self, session: u64, id: u64, worker: u32, status: Status) {
+        let place = self
             .ios
             .iter()
-            .position(|io| io.id == id && io.session == session)
-        else {
-            return self.violate(format!("an answer to I/O {id}, which is not in flight"));
+            .position(|io| io.id == id && io.session == session);
+        let Some(place) = place else {
+            // The client is gone.
+            return;
         };
         let io = self.ios.remove(place);
-        if io.worker != worker {
-            return self.violate(format!("I/O {id} was answered by another worker"));
-        }
+        let now = self.moment();
         trace!(self, "io {id}: {status}");
-        if io.operation == Operation::Flush {
-            if status.is_success() {
-                (self.blocks.iter_mut()).for_each(|block| block.flushed(io.invoked));
-            } else {
-                self.check_failed_write(&io);
-            }
-            return;
+        if io.worker != worker {
+            return self.violate(
+                Promise::Consistent,
+                format!("I/O {id} was answered by another worker"),
+            );
         }
-        if io.operation == Operation::Write {
-            let write = self.misdirection.and_then(|it| it.write);
-            for (block, &version) in (io.block..).zip(&io.versions) {
-                // No target can detect that its chunks are in another location: the block keeps its previous content.
-                let is_misdirected = write.is_some_and(|it| it.io == id && it.stripe == block);
-                let is_stored = status.is_success() && !is_misdirected;
-                self.blocks[block as usize].written(version, self.now, is_stored);
-                if is_stored && io.is_durable {
-                    self.blocks[block as usize].made_durable(version);
-                }
-            }
-            if !status.is_success() {
-                self.check_failed_write(&io);
-            }
-            return;
+        for (block, version) in (io.block..).zip(&io.versions) {
+            let register = &mut self.registers[block as usize];
+            register.end_write(*version, now, status.is_success(), io.is_durable);
         }
         if !status.is_success() {
-            return self.check_failed_read(&io);
+            return self.check_failure(&io);
         }
-        for index in 0..io.versions.len() {
-            let block = io.block + index as u64;
-            let Some(service) = &self.service else { return };
-            let content = &service.workers[worker as usize].slots[slot as usize].blocks[index];
-            match self.version_of(block, content) {
-                None => {
-                    return self.violate(format!(
-                        "a read of block {block} returned other bytes: wrong data"
-                    ));
+        match io.operation {
+            Operation::Flush => {
+                for register in &mut self.registers {
+                    register.flushed(io.began);
                 }
-                Some(version) => {
-                    trace!(self, "io {id}: block {block} is of version {version}");
-                    if let Some(objection) =
-                        self.blocks[block as usize].objection(version, io.invoked)
-                    {
-                        return self.violate(format!("a read of block {block}: {objection}"));
+            }
+            Operation::Write => {}
+            Operation::Read => {
+                for (index, reading) in io.readings.iter().enumerate() {
+                    let block = io.block + index as u64;
+                    let register = &mut self.registers[block as usize];
+                    match register.end_read(reading, &io.blocks[index], now) {
+                        Ok(false) => {}
+                        Ok(true) => self.excuse(Excuse::UnflushedPowerFailure),
+                        Err((promise, what)) => return self.violate(promise, what),
                     }
-                    // Without checksums, two of three chunks may form the block of either write: with one target offline, the next read may
-                    // return the other one, which is allowed.
-                    let history = &mut self.blocks[block as usize];
-                    if self.script.checksums || !history.is_torn() {
-                        history.read(version, io.invoked, self.now);
+                    if self.trace.is_some() {
+                        let shown = self.registers[block as usize].show(&io.blocks[index]);
+                        trace!(self, "io {id}: block {block} is {shown}");
                     }
                 }
             }
         }
     }
 
-    /// Checks that a write has not failed while there were two current targets.
-    fn check_failed_write(&mut self, io: &Io) {
-        let Some(service) = &self.service else { return };
-        let state = service.set.state();
-        if !matches!(state, State::Failed { .. }) {
-            self.violate(format!(
-                "a {:?} of blocks {}..{} failed, and the set is {state:?}",
-                io.operation,
-                io.block,
-                io.block + io.versions.len() as u64
-            ));
+    fn check_failure(&mut self, io: &Io) {
+        if io.has_device_error {
+            return self.excuse(Excuse::Device);
         }
+        let is_exposed =
+            (io.block..io.block + io.count()).any(|block| self.exposed[block as usize]);
+        let unwell = self.targets.iter().filter(|it| !it.is_well).count();
+        if io.may_fail || is_exposed || unwell > 1 {
+            return self.excuse(Excuse::TwoMembers);
+        }
+        let what = format!(
+            "a {:?} of {} blocks from {} failed, and at most one member of each stripe was wrong at a time",
+            io.operation,
+            io.count(),
+            io.block
+        );
+        self.violate(Promise::NoError, what);
     }
 
-    /// Checks that a read has failed only because of damage, or because it was concurrent with other work.
-    fn check_failed_read(&mut self, io: &Io) {
-        let Some(service) = &self.service else { return };
-        let sources = match service.set.state() {
-            State::Healthy => Targets::ALL,
-            State::Degraded(target) => Targets::without(target),
-            State::Rebuilding(_) | State::Failed { .. } => return,
-        };
-        if io.faults != self.totals.faults || self.victim.is_some() {
+    // Ground truth, by the oracle's decoder.
+
+    /// What each member has of a block.
+    fn decoded(&self, block: u64) -> [Decoded; 3] {
+        std::array::from_fn(|member| {
+            let expected = Expected {
+                set: self.set_id.map_or(0, |it| it.0),
+                stripe: block,
+                member,
+            };
+            let disk = &self.targets[member].disk;
+            if disk.is_unreadable(block) {
+                return Decoded::Invalid;
+            }
+            decode(disk.newest(block), expected)
+        })
+    }
+
+    /// The content that two members have of a block.
+    fn content_of(&self, block: u64, members: [usize; 2]) -> [u8; LOGICAL] {
+        let payloads =
+            members.map(|member| payload(self.targets[member].disk.newest(block), member));
+        self.code.block(members, payloads)
+    }
+
+    /// Checks that three members have the same version of a block, and every two of them one of its values.
+    fn objection(&self, block: u64) -> Option<String> {
+        let decoded = self.decoded(block);
+        if decoded[0] == Decoded::Invalid || decoded.iter().any(|it| *it != decoded[0]) {
+            return Some(format!("the chunks of block {block} are {decoded:?}"));
+        }
+        for members in [[0, 1], [0, 2], [1, 2]] {
+            let content = self.content_of(block, members);
+            if !self.registers[block as usize].may_be(&content) {
+                let shown = self.registers[block as usize].show(&content);
+                return Some(format!("members {members:?} have {shown} of block {block}"));
+            }
+        }
+        None
+    }
+
+    /// Returns `true` if the set is shown as healthy, and it serves.
+    fn is_shown_as_healthy(&self) -> bool {
+        self.service_ref(self.client).is_some_and(|service| {
+            service.phase == Phase::Serving
+                && service.set.summary().state == "healthy"
+                && service.set.unsettled_stripes() == 0
+                && service.paused_until <= self.now
+        })
+    }
+
+    /// Forgets troubles of targets once the set is shown as healthy with them.
+    fn update_wellness(&mut self) {
+        if !self.is_shown_as_healthy() {
             return;
         }
-        let all = (io.block..).take(io.versions.len());
-        let could_all = all.clone().all(|block| {
-            let block = &self.blocks[block as usize];
-            !block.is_being_written()
-        });
-        // Without a checksum, two chunks do not prove that they are consistent with the third one.
-        let needs_all = |block| {
-            !self.has_checksum(block) && service.set.is_unverified(block) && sources.len() < 3
+        let is_exposed = self.exposed.contains(&true);
+        if !is_exposed && self.targets.iter().all(|it| it.is_well) {
+            return;
+        }
+        let now = self.now;
+        let Some(service) = self.service_ref(self.client) else {
+            return;
         };
-        let could = could_all
-            && all
-                .clone()
-                .all(|block| self.readable(block, sources).is_some() && !needs_all(block));
-        if could {
-            self.violate(format!(
-                "a read of blocks {} to {} failed, though their chunks are there",
-                io.block,
-                io.block + io.versions.len() as u64 - 1
-            ));
+        let is_served = |number: usize| {
+            let target = &self.targets[number];
+            let mut connections = service.workers.iter().map(|it| it.connections[number]);
+            target.connection != 0
+                && !target.has_failed
+                && connections.all(|it| it == target.connection)
+                && target.is_reachable(now)
+                && now >= target.trouble_until
+                && target.fails_reads == 0
+                && !target.fails_write
+                && target.full_until <= now
+        };
+        let served: Vec<usize> = (0..3).filter(|&it| is_served(it)).collect();
+        let is_new = served.iter().any(|&it| !self.targets[it].is_well);
+        for &number in &served {
+            self.targets[number].is_well = true;
+            self.targets[number].has_lost_power = false;
+        }
+        if is_new {
+            self.check_redundancy(false);
+        }
+        if self.targets.iter().all(|it| it.is_well) {
+            for block in 0..self.script.blocks {
+                let index = block as usize;
+                if self.exposed[index] && self.objection(block).is_none() {
+                    self.silent[index] = Targets::NONE;
+                    self.lost[index] = false;
+                }
+                // Without damage, members that are back have the block again.
+                self.exposed[index] &= self.lost[index];
+            }
         }
     }
 
-    /// Returns the version that a block's content belongs to. Zeros are version 0 of a block that had no content when the set was created.
-    fn version_of(&self, block: u64, content: &[u8]) -> Option<u64> {
-        if self.unwritten >> block & 1 != 0 && content.iter().all(|&byte| byte == 0) {
-            return Some(0);
+    /// Checks that all blocks that are not being written are intact.
+    fn check_redundancy(&mut self, is_after_scrub: bool) {
+        if !self.targets.iter().all(|it| it.is_well) {
+            return;
         }
-        version_of(block, !self.script.checksums, content)
-    }
-
-    /// Returns `true` if a block was never written, and all of its chunks are zeros.
-    fn reads_as_zeros(&self, block: u64) -> bool {
-        let is_zero =
-            |target: &SimulatedTarget| target.disk.chunk(block).iter().all(|&byte| byte == 0);
-        self.script.zeroes_unwritten()
-            && (self.service.as_ref()).is_some_and(|service| !service.set.has_checksums())
-            && self.targets.iter().all(is_zero)
-    }
-
-    /// Returns a version that two chunks of these targets form and that a read may return.
-    fn readable(&self, block: u64, sources: Targets) -> Option<u64> {
-        if sources == Targets::ALL && self.reads_as_zeros(block) {
-            let objection = self.blocks[block as usize].objection(0, self.now);
-            return objection.is_none().then_some(0);
+        for block in 0..self.script.blocks {
+            let index = block as usize;
+            if self.registers[index].is_being_written() {
+                continue;
+            }
+            let Some(objection) = self.objection(block) else {
+                self.silent[index] = Targets::NONE;
+                continue;
+            };
+            if !self.silent[index].is_empty() && !is_after_scrub || self.lost[index] {
+                continue;
+            }
+            return self.violate(
+                Promise::Redundant,
+                format!("the set is shown as healthy, and {objection}"),
+            );
         }
-        let superblocks = || {
-            self.targets
-                .iter()
-                .filter_map(|target| match target.found() {
-                    Found::Superblock(superblock) => Some(superblock),
-                    _ => None,
-                })
-        };
-        let place = Place {
-            set: superblocks().next().map_or(SetId::NONE, |it| it.set),
-            stripe: block,
-        };
-        let has_checksums = self.script.checksums && superblocks().any(|it| it.checksums);
-        let chunk = |target: usize| self.targets[target].disk.chunk(block);
-        let combinations = [[0, 1], [0, 2], [1, 2]];
-        combinations
-            .into_iter()
-            .find_map(|[one, other]: [usize; 2]| {
-                if !(sources.contains(Target::ALL[one]) && sources.contains(Target::ALL[other])) {
-                    return None;
-                }
-                let mut stored = [0; 2 * CHUNK];
-                stored[..CHUNK].copy_from_slice(chunk(0));
-                stored[CHUNK..].copy_from_slice(chunk(1));
-                match (one, other) {
-                    (0, 1) => {}
-                    (0, _) => {
-                        stored[CHUNK..].copy_from_slice(chunk(0));
-                        xor(&mut stored[CHUNK..], chunk(2));
-                    }
-                    _ => {
-                        stored[..CHUNK].copy_from_slice(chunk(1));
-                        xor(&mut stored[..CHUNK], chunk(2));
-                    }
-                }
-                let (_, verdict) = inspect(&stored, GEOMETRY, place).ok()?;
-                // Without a checksum, only three consistent chunks prove to belong to one write.
-                let is_plausible = match verdict {
-                    Verdict::Bound => true,
-                    Verdict::Unbound => !has_checksums,
-                    Verdict::Absent => !has_checksums && self.chunks_fit(block),
-                    Verdict::Differs { .. } => false,
-                };
-                if !is_plausible {
-                    return None;
-                }
-                let mut content = [0; LOGICAL];
-                if !decodes(&stored, GEOMETRY, &mut content) {
-                    return None;
-                }
-                let version = self.version_of(block, &content)?;
-                let objection = self.blocks[block as usize].objection(version, self.now);
-                objection.is_none().then_some(version)
-            })
+        self.reach("redundancy verified");
     }
 
     // Faults.
 
-    /// Returns `true` if this target may be damaged or stopped: while a target may have stale chunks that look valid, no other target may
-    /// fail.
+    /// Returns `true` if this target may fail as a whole: no other target may be unwell, and no block damaged on another one.
     fn may_fail(&self, target: usize) -> bool {
-        self.victim.is_none_or(|victim| victim == target)
-    }
-
-    /// Returns `true` if the set has full redundancy, so that a target may be corrupted silently.
-    fn is_redundant(&self) -> bool {
-        self.victim.is_none()
-            && self.service.as_ref().is_some_and(|service| {
-                let summary = service.set.summary();
-                service.phase == Phase::Serving
-                    && service.set.is_healthy()
-                    && service.set.unverified_stripes() == 0
-                    && summary.missed_stripes == 0
-                    && (service.set.has_checksums() || !self.script.checksums)
-                    && service.paused_until <= self.now
-                    // The service has handled every failure of a chunk.
-                    && self.now > self.failed_at + 10 * TICK
-                    && (self.targets.iter()).all(|it| {
-                        let is_away = it.paused_until.max(it.cut_until) > self.now;
-                        // After a restart, it is no longer a member, even if the service has not noticed yet.
-                        it.is_up && !it.has_failed && !is_away && !it.fails_write && it.fails_reads == 0
-                    })
-            })
-    }
-
-    /// Returns `true` if a disk may be damaged silently: without checksums, such damage is indistinguishable from data.
-    fn may_damage(&self) -> bool {
-        self.script.checksums && self.is_redundant()
-    }
-
-    /// Returns `true` if a block may be damaged on a second target while one is offline: until it is written again, a read of it may fail,
-    /// but must not return wrong data.
-    fn may_lose_block(&self) -> bool {
-        self.script.checksums
-            && self.victim.is_none()
-            && self.service.as_ref().is_some_and(|service| {
-                matches!(service.set.state(), State::Degraded(_))
-                    && service.set.has_checksums()
-                    && service.set.unverified_stripes() == 0
-            })
-    }
-
-    /// Returns `true` if a chunk may be damaged now, and records the damage.
-    fn damages(&mut self, target: usize, block: u64) -> bool {
-        if self.may_damage() {
-            self.make_victim(target);
-            return true;
+        let is_pending = (0..3).any(|other| other != target && self.targets[other].is_damaging());
+        if self.script.is_wild {
+            return !is_pending;
         }
-        let is_lost = self.may_lose_block();
-        if is_lost {
-            self.blocks[block as usize].damage(self.now);
-        }
-        is_lost
+        self.may_lose(target)
     }
 
-    fn make_victim(&mut self, target: usize) {
-        self.victim = Some(target);
-        self.victim_scrubs = self.scrubs();
-        trace!(self, "target {target} is the victim");
+    fn may_lose(&self, target: usize) -> bool {
+        let member = Targets::only(Target::ALL[target]);
+        let is_pending = (0..3).any(|other| other != target && self.targets[other].is_damaging());
+        !is_pending
+            && (0..3).all(|other| other == target || self.targets[other].is_well)
+            && self
+                .silent
+                .iter()
+                .all(|silent| silent.minus(member).is_empty())
+            && !self.exposed.contains(&true)
     }
 
-    fn scrubs(&self) -> u64 {
-        (self.service.as_ref()).map_or(0, |service| service.set.summary().scrubbed.completed)
+    /// Returns `true` if a block may be damaged silently on this target.
+    fn may_damage(&self, target: usize, block: u64) -> bool {
+        let member = Targets::only(Target::ALL[target]);
+        self.have_their_disks()
+            && self.targets[target].is_up
+            && (0..3).all(|other| other == target || self.targets[other].is_well)
+            && self.silent[block as usize].minus(member).is_empty()
+            && !self.exposed[block as usize]
+            && self.has_pair_without(target, block)
+            && self.pending_damage() == 0
     }
 
-    /// Clears the victim once it has been scrubbed or rebuilt, so that other targets may fail again.
-    fn settle_victim(&mut self) {
-        let (Some(victim), Some(service)) = (self.victim, &self.service) else {
-            return;
-        };
-        let has_no_order = {
-            let target = &self.targets[victim];
-            target.is_up && !target.loses_write && target.misdirects_write_to.is_none()
-        };
-        let is_whole = service.set.is_healthy() && service.set.unverified_stripes() == 0;
-        let agrees = has_no_order && is_whole && self.ios.is_empty() && service.set.is_quiet();
-        let is_settled = |block| self.blocks[block as usize].is_damaged() || self.chunks_fit(block);
-        if agrees && (0..BLOCKS).all(is_settled) {
-            self.victim = None;
-            trace!(self, "target {victim} is no victim any more");
-        }
+    /// Number of targets that will damage something with their next write.
+    fn pending_damage(&self) -> usize {
+        self.targets.iter().filter(|it| it.is_damaging()).count()
     }
 
-    /// Returns `true` if the trailer of a stored block is not 0.
-    fn has_checksum(&self, block: u64) -> bool {
-        let data_2 = self.targets[1].disk.chunk(block);
-        data_2[data_2.len() - Trailer::SIZE..]
-            .iter()
-            .any(|&byte| byte != 0)
+    /// Returns `true` if the other two members have equal chunks, and the block is not being written.
+    fn has_pair_without(&self, target: usize, block: u64) -> bool {
+        let decoded = self.decoded(block);
+        let others: Vec<Decoded> = (0..3)
+            .filter(|&it| it != target)
+            .map(|it| decoded[it])
+            .collect();
+        others[0] == others[1]
+            && others[0] != Decoded::Invalid
+            && !self.registers[block as usize].is_being_written()
     }
 
-    fn chunks_fit(&self, block: u64) -> bool {
-        let [first, second, parity] =
-            [0, 1, 2].map(|target: usize| self.targets[target].disk.chunk(block));
-        first
-            .iter()
-            .zip(second)
-            .zip(parity)
-            .all(|((first, second), parity)| first ^ second == *parity)
+    /// Returns `true` if no target has a disk of another set.
+    fn have_their_disks(&self) -> bool {
+        self.targets.iter().all(|it| it.own.is_none())
     }
 
-    fn take_step(&mut self, timed: Timed) {
-        if self.is_ending {
+    /// Repaired damage is none: the service has made the chunk again.
+    fn forget_repaired(&mut self) {
+        if !self.have_their_disks() {
             return;
         }
-        let step = timed.step;
+        for block in 0..self.script.blocks {
+            if !self.silent[block as usize].is_empty()
+                && !self.registers[block as usize].is_being_written()
+                && self.objection(block).is_none()
+            {
+                self.silent[block as usize] = Targets::NONE;
+            }
+        }
+    }
+
+    fn take_step(&mut self, step: Step) {
         if !step.is_io() {
-            trace!(self, "step: {step:?}");
+            self.forget_repaired();
         }
-        if !step.is_io() && step != Step::Copy && step != Step::Scrub {
-            self.totals.faults += 1;
+        trace!(self, "step {step:?}");
+        let before = self.totals.faults;
+        self.totals.faults += u64::from(!step.is_io());
+        let is_taken = self.try_step(step);
+        if !is_taken {
+            self.totals.faults = before;
+        } else if !step.is_io() {
+            self.totals.count_step(step);
         }
+    }
+
+    fn try_step(&mut self, step: Step) -> bool {
+        let now = self.now;
         match step {
-            Step::Read { block, count } => self.begin_io(Operation::Read, block, count),
-            Step::Write { block, count } => self.begin_io(Operation::Write, block, count),
-            Step::Flush => self.begin_io(Operation::Flush, 0, 0),
-            Step::Outage { restart } => self.outage(restart),
+            Step::Read { block, count } => {
+                self.begin_io(Operation::Read, block, count, 0, false);
+            }
+            Step::Write {
+                block,
+                count,
+                kind,
+                is_durable,
+            } => {
+                self.begin_io(Operation::Write, block, count, kind, is_durable);
+            }
+            Step::Flush => {
+                self.begin_io(Operation::Flush, 0, 0, 0, false);
+            }
             Step::KillService { restart } => {
-                if self.service.is_some() {
-                    self.end_service("killed");
-                    self.start_service_at(self.now + restart);
-                }
+                let sessions: Vec<u64> = self.services.iter().map(|it| it.session).collect();
+                sessions
+                    .iter()
+                    .for_each(|&it| self.end_service(it, "killed"));
+                self.start_service_at(now + restart);
             }
             Step::EndSession { restart } => {
-                if self
-                    .service
-                    .as_ref()
-                    .is_some_and(|it| it.phase == Phase::Serving)
-                {
-                    self.end_session();
-                    self.start_service_at(self.now + restart + Duration::from_millis(1));
+                if self.service_ref(self.client).is_none() {
+                    return false;
                 }
+                self.end_session(self.client);
+                self.start_service_at(now + restart);
+            }
+            Step::EndClient { restart, is_clean } => {
+                let session = self.client;
+                if session == 0 {
+                    return false;
+                }
+                self.forget_ios(session);
+                if is_clean {
+                    self.end_session(session);
+                } else {
+                    self.end_service(session, "its client is gone");
+                }
+                self.start_service_at(now + restart);
+            }
+            Step::SecondService => {
+                if self.services.len() != 1 {
+                    return false;
+                }
+                self.start_service_at(now);
             }
             Step::PauseService { time } => {
-                if let Some(service) = &mut self.service {
-                    // Events at the end of a longer pause must not be overtaken by later ones.
-                    service.paused_until = service.paused_until.max(self.now + time);
+                let session = self.client;
+                let Some(service) = self.service(session) else {
+                    return false;
+                };
+                service.paused_until = service.paused_until.max(now + time);
+            }
+            Step::IsolateService { time } => {
+                let session = self.client;
+                let is_silent = self.silent.iter().any(|it| !it.is_empty());
+                if session == 0
+                    || self.services.len() != 1
+                    || is_silent
+                    || self.pending_damage() != 0
+                {
+                    return false;
                 }
+                let Some(service) = self.service(session) else {
+                    return false;
+                };
+                service.cut_until = service.cut_until.max(now + time);
+                if time > CONNECTION_TIMEOUT {
+                    for target in 0..3 {
+                        let connection = self.targets[target].connection;
+                        if connection != 0 && self.targets[target].session == session {
+                            self.at(
+                                now + CONNECTION_TIMEOUT,
+                                Scheduled::Dropped { target, connection },
+                            );
+                            self.break_connection(target, 3_000_000..3_100_000);
+                        }
+                    }
+                }
+                // A session that is lost with all of its targets does not come back by itself.
+                for target in 0..3 {
+                    self.targets[target].is_well &= time < STALL_TIMEOUT / 2;
+                    self.targets[target].trouble_until = now + time;
+                }
+                self.check_exposure();
+            }
+            Step::RebuildTarget { target, restart } => {
+                let session = self.client;
+                if session == 0
+                    || !self.may_lose(target)
+                    || self.pending_damage() != 0
+                    || !self.have_their_disks()
+                {
+                    return false;
+                }
+                self.end_session(session);
+                self.unwell(target, now);
+                self.rebuild = Some(target);
+                self.start_service_at(now + restart);
             }
             Step::KillTarget { target, restart } => {
-                if self.targets[target].is_up && self.may_fail(target) {
-                    self.kill_target(target, DiskChange::None, restart);
+                if !self.targets[target].is_up || !self.may_fail(target) {
+                    return false;
+                }
+                self.kill_target(target, Change::None, restart);
+            }
+            Step::KillTargets { restart } => {
+                let is_silent = self.silent.iter().any(|it| !it.is_empty());
+                if !self.script.is_wild || is_silent || self.pending_damage() != 0 {
+                    return false;
+                }
+                for target in 0..3 {
+                    if self.targets[target].is_up && self.rng.bool() {
+                        self.kill_target(target, Change::None, restart);
+                    }
                 }
             }
-            Step::PowerFailure { target, restart } => {
-                // Writes that it had acknowledged but not synced may be lost.
-                if self.targets[target].is_up && self.is_redundant() {
-                    self.make_victim(target);
-                    let mut rng = self.rng.fork();
-                    self.targets[target].lose_power(&mut rng);
-                    self.kill_target(target, DiskChange::None, restart);
-                }
-            }
+            Step::PowerFailure { machine, restart } => return self.fail_power(machine, restart),
             Step::PauseTarget { target, time } => {
-                if self.may_fail(target) {
-                    let it = &mut self.targets[target];
-                    it.paused_until = it.paused_until.max(self.now + time);
-                    it.fall_silent(self.now, self.now + time);
+                if !self.targets[target].is_up || time > STALL_TIMEOUT / 2 && !self.may_fail(target)
+                {
+                    return false;
+                }
+                let until = now + time;
+                let paused_until = &mut self.targets[target].paused_until;
+                *paused_until = until.max(*paused_until);
+                if time > STALL_TIMEOUT / 2 {
+                    self.unwell(target, now + time + LATE);
                 }
             }
             Step::Partition { target, time } => {
-                if self.may_fail(target) {
-                    let it = &mut self.targets[target];
-                    it.cut_until = it.cut_until.max(self.now + time);
-                    it.fall_silent(self.now, self.now + time);
-                    if time > CONNECTION_TIMEOUT {
-                        let timeout = CONNECTION_TIMEOUT.as_micros() as u64;
-                        self.break_connections(target, timeout..timeout + 1000);
-                    }
+                if !self.targets[target].is_up || !self.may_fail(target) {
+                    return false;
                 }
-            }
-            Step::FlipBit { target, block, bit } => {
-                if self.damages(target, block) {
-                    let bit = usize::from(bit) % (CHUNK * 8);
-                    self.targets[target].disk.chunk_mut(block)[bit / 8] ^= 1 << (bit % 8);
+                let until = now + time;
+                let cut_until = &mut self.targets[target].cut_until;
+                *cut_until = until.max(*cut_until);
+                if time > CONNECTION_TIMEOUT {
+                    let connection = self.targets[target].connection;
+                    self.break_connection(target, 3_000_000..3_100_000);
+                    self.at(
+                        now + CONNECTION_TIMEOUT,
+                        Scheduled::Dropped { target, connection },
+                    );
                 }
+                self.unwell(
+                    target,
+                    now + time
+                        + if time > STALL_TIMEOUT / 2 {
+                            LATE
+                        } else {
+                            Duration::ZERO
+                        },
+                );
             }
-            Step::ZeroSector {
+            Step::Corrupt {
                 target,
                 block,
-                sector,
+                at,
+                is_zeros,
             } => {
-                if self.damages(target, block) {
-                    self.targets[target].disk.zero_sector(block, sector.into());
+                if !self.may_damage(target, block) {
+                    return false;
                 }
+                self.silent[block as usize].insert(Target::ALL[target]);
+                self.targets[target].disk.corrupt(block, |bytes| {
+                    let at = usize::from(at) % CHUNK;
+                    if is_zeros {
+                        let sector = at / 64 * 64;
+                        bytes[sector..sector + 64].fill(0);
+                    } else {
+                        bytes[at] ^= 1 << (at % 8);
+                    }
+                });
+            }
+            Step::Swap {
+                target,
+                block,
+                other,
+            } => {
+                // A chunk of another block in the place of this one.
+                if block == other || !self.may_damage(target, block) {
+                    return false;
+                }
+                self.silent[block as usize].insert(Target::ALL[target]);
+                let bytes = self.targets[target].disk.newest(other).to_vec();
+                self.targets[target]
+                    .disk
+                    .corrupt(block, |into| into.copy_from_slice(&bytes));
             }
             Step::LoseWrite { target } => {
-                if self.may_damage() {
-                    self.make_victim(target);
-                    self.targets[target].loses_write = true;
+                if !self.may_damage_any(target) {
+                    return false;
                 }
+                self.targets[target].loses_write = true;
             }
             Step::MisdirectWrite { target, block } => {
-                if self.may_damage() {
-                    self.make_victim(target);
-                    self.targets[target].misdirects_write_to = Some(block);
+                if !self.may_damage_any(target) || !self.may_damage(target, block) {
+                    return false;
                 }
+                self.targets[target].misdirects_write_to = Some(block);
             }
-            Step::MisdirectBlock { block, except } => {
-                let is_going_on = self.misdirection.is_some_and(|it| {
-                    let io = it.write.map(|write| write.io);
-                    self.ios.iter().any(|other| Some(other.id) == io)
-                });
-                if self.script.checksums && !is_going_on {
-                    let to = block;
-                    let write = None;
-                    self.misdirection = Some(Misdirection { to, except, write });
+            Step::FailReads { target, count } => {
+                if !self.may_fail(target) {
+                    return false;
                 }
+                self.targets[target].fails_reads = count;
+                self.unwell(target, now);
             }
-            Step::FailReads { target, count } => self.targets[target].fails_reads = count,
+            Step::Unreadable { target, block } => {
+                if !self.may_damage(target, block) {
+                    return false;
+                }
+                self.silent[block as usize].insert(Target::ALL[target]);
+                self.targets[target].disk.unreadable.insert(block);
+            }
             Step::FailWrite { target } => {
-                if self.may_fail(target) {
-                    self.targets[target].fails_write = true;
+                if !self.may_fail(target) {
+                    return false;
                 }
+                self.targets[target].fails_write = true;
+                self.unwell(target, now);
+            }
+            Step::FillDisk { target, time } => {
+                if !self.may_fail(target) {
+                    return false;
+                }
+                self.targets[target].full_until = now + time;
+                self.unwell(target, now + time);
             }
             Step::Copy => {
                 for target in &mut self.targets {
-                    target.copy = Some(target.disk.clone());
+                    if target.disk.identity != FOREIGN {
+                        target.copy = Some(target.disk.clone());
+                    }
                 }
             }
             Step::RestoreCopy { target, restart } => {
-                if self.may_damage() && self.targets[target].copy.is_some() {
-                    self.make_victim(target);
-                    self.kill_target(target, DiskChange::Copy, restart);
+                let it = &self.targets[target];
+                if it.copy.as_ref().is_none_or(|it| it.superblock.is_none())
+                    || !it.is_up
+                    || it.disk.identity == FOREIGN
+                    || !self.may_lose(target)
+                    || self.pending_damage() != 0
+                {
+                    return false;
                 }
+                self.kill_target(target, Change::Copy, restart);
             }
             Step::ReplaceDisk { target, restart } => {
-                if self.is_redundant() {
-                    self.make_victim(target);
-                    self.kill_target(target, DiskChange::Empty, restart);
+                if !self.targets[target].is_up
+                    || !self.may_lose(target)
+                    || self.targets[target].disk.superblock.is_none()
+                {
+                    return false;
                 }
+                self.kill_target(target, Change::Empty, restart);
             }
-            Step::RestoreTwoCopies { except } => self.restore_two_copies(except),
-            Step::RestoreOneCopy { target } => self.restore_one_copy(target),
-            Step::ExchangeDisks { first } => self.exchange_disks(first),
-            Step::ForeignSuperblock { target, is_of_set } => {
-                self.make_foreign(target, is_of_set);
+            Step::ForeignDisk { target, restart } => {
+                if !self.targets[target].is_up
+                    || !self.may_lose(target)
+                    || self.targets[target].own.is_some()
+                    || self.targets[target]
+                        .disk
+                        .superblock
+                        .is_none_or(|it| it.epoch == Epoch::NONE)
+                {
+                    return false;
+                }
+                self.kill_target(target, Change::Foreign, restart);
             }
             Step::Scrub => {
-                if let Some(service) = &self.service {
-                    service.set.scrub_now();
-                }
+                let Some(service) = self.service_ref(self.client) else {
+                    return false;
+                };
+                service.set.scrub_now();
             }
+        }
+        true
+    }
+
+    /// Returns `true` if any block may be damaged on this target by its next write.
+    fn may_damage_any(&self, target: usize) -> bool {
+        let member = Targets::only(Target::ALL[target]);
+        (0..3).all(|other| self.targets[other].is_well && self.targets[other].is_up)
+            && self
+                .silent
+                .iter()
+                .all(|silent| silent.minus(member).is_empty())
+            && self.pending_damage() == 0
+            && !self.exposed.contains(&true)
+            && self.is_shown_as_healthy()
+            && self.targets[target].connection != 0
+    }
+
+    /// Replaces a target's chunks by ones of later writes, with other contents.
+    fn poison(&mut self, number: usize) {
+        let Some(set) = self.set_id else { return };
+        let Some(superblock) = self.targets[number].disk.superblock else {
+            return;
+        };
+        let stamp = Stamp {
+            epoch: superblock.epoch.number + 1,
+            number: 1_000,
+        };
+        for stripe in 0..self.script.blocks {
+            let member = Target::ALL[number];
+            self.targets[number].disk.corrupt(stripe, |bytes| {
+                bytes.fill(0xBB);
+                chunk::seal(
+                    bytes,
+                    Place {
+                        set,
+                        stripe,
+                        member,
+                    },
+                    stamp,
+                );
+            });
         }
     }
 
-    /// Simulates a power failure of all machines at once.
-    fn outage(&mut self, restart: Duration) {
-        if !self.may_damage() && !self.may_lose_block() {
-            return;
+    fn fail_power(&mut self, machine: u8, restart: Duration) -> bool {
+        let machines = self.script.machines;
+        let hit: Vec<usize> = (0..3).filter(|&it| machines[it] == machine).collect();
+        let has_service = machines[3] == machine;
+        let others_are_well = (0..3).all(|it| hit.contains(&it) || self.targets[it].is_well);
+        let is_silent = self.silent.iter().any(|silent| {
+            hit.iter()
+                .any(|&it| !silent.minus(Targets::only(Target::ALL[it])).is_empty())
+        });
+        if hit.len() == 1 && !self.may_fail(hit[0]) {
+            return false;
         }
-        self.end_service("lost power");
-        for target in 0..3 {
-            let mut rng = self.rng.fork();
+        if !self.script.is_wild && hit.len() > 1 && (is_silent || self.pending_damage() != 0) {
+            return false;
+        }
+        if self.script.is_wild && (is_silent || self.pending_damage() != 0) {
+            return false;
+        }
+        // A copy or an empty disk beside a power failure: too much at once.
+        let loses = hit.len() > 1 || !others_are_well;
+        if loses && self.targets.iter().any(|it| it.disk.identity == FOREIGN) {
+            return false;
+        }
+        if loses && hit.len() != 3 && !self.script.is_wild {
+            return false;
+        }
+        for &target in &hit {
+            self.unwell(target, self.now + restart);
+            self.break_connection(target, 5..300);
+            let mut rng = Rng::with_seed(self.rng.u64(..));
+            let was_up = self.targets[target].is_up;
             self.targets[target].lose_power(&mut rng);
-            if self.targets[target].is_up {
-                let restart = restart + Duration::from_micros(self.rng.u64(0..3_000_000));
-                self.kill_target(target, DiskChange::None, restart);
+            if was_up {
+                let delay = Duration::from_micros(self.rng.u64(0..100_000));
+                let start = Scheduled::StartTarget {
+                    target,
+                    change: Change::None,
+                };
+                self.at(self.now + restart + delay, start);
             }
         }
-        let now = self.now;
-        (self.blocks.iter_mut()).for_each(|block| block.lose_power(now));
-        self.start_service_at(self.now + restart);
-    }
-
-    fn judge_disks(&mut self) -> bool {
-        self.assembly().is_some()
-    }
-
-    fn assembly(&mut self) -> Option<Assembly> {
-        let found = [0, 1, 2].map(|target: usize| self.targets[target].found());
-        let instructions = self.instructions();
-        let judged = assemble(found, instructions);
-        trace!(self, "judged: {judged:?}");
-        judged.ok()
-    }
-
-    /// Checks that a copy whose superblock differs from those of the two other targets is not considered current, unless it may be as current
-    /// as they are: made after all I/Os of the session had completed, or while the set was being opened.
-    fn restore_one_copy(&mut self, target: usize) {
-        let superblock = |target: &SimulatedTarget| match target.found() {
-            Found::Superblock(superblock) => Some(superblock),
-            _ => None,
-        };
-        let Some(copy) = self.targets[target].copy.clone() else {
-            return;
-        };
-        let mut with_copy = SimulatedTarget::new(9);
-        with_copy.disk = copy.clone();
-        let others = [(target + 1) % 3, (target + 2) % 3];
-        let [first, second] = others.map(|other: usize| superblock(&self.targets[other]));
-        let (Some(old), Some(first), Some(second)) = (superblock(&with_copy), first, second) else {
-            return;
-        };
-        let is_before = old.epoch.number < first.epoch.number && old.next != first.epoch
-            || old.epoch == first.epoch
-                && old.state == RecordState::InUse
-                && first.state == RecordState::Clean;
-        if self.service.is_some()
-            || (first.epoch, first.state) != (second.epoch, second.state)
-            || old.set != first.set
-            || !is_before
-        {
-            return;
+        if loses {
+            self.reach("two members lose power");
+            self.lose_unflushed();
         }
-        let disk = std::mem::replace(&mut self.targets[target].disk, copy);
-        if let Some(assembly) = self.assembly()
-            && assembly.stale != Some(Target::ALL[target])
-        {
-            self.violate("a copy from before was taken for a current target".to_owned());
+        if has_service {
+            let sessions: Vec<u64> = self.services.iter().map(|it| it.session).collect();
+            sessions
+                .iter()
+                .for_each(|&it| self.end_service(it, "power failure"));
+            self.start_service_at(self.now + restart);
         }
-        self.targets[target].disk = disk;
-    }
-
-    fn make_foreign(&mut self, target: usize, is_of_set: bool) {
-        let is_current = |superblock: &Superblock| superblock.epoch != Epoch::NONE;
-        let superblocks = self.targets.iter().filter_map(|it| match it.found() {
-            Found::Superblock(superblock) => Some(superblock).filter(is_current),
-            _ => None,
-        });
-        let epochs: Vec<Epoch> = superblocks.map(|superblock| superblock.epoch).collect();
-        // With a foreign epoch, the target would just not be current.
-        if self.service.is_some() || epochs != [epochs.first().copied().unwrap_or(Epoch::NONE); 3] {
-            return;
-        }
-        let disk = self.targets[target].disk.clone();
-        self.targets[target].make_foreign(is_of_set);
-        if self.judge_disks() {
-            self.violate("a set with a foreign target was put to use".to_owned());
-        }
-        self.targets[target].disk = disk;
-    }
-
-    /// Checks that two copies from before the last session are refused together with a current disk.
-    fn restore_two_copies(&mut self, except: usize) {
-        let is_between = self.service.is_none() && self.targets.iter().all(|target| target.is_up);
-        let epochs = |found: Found| match found {
-            Found::Superblock(superblock) => Some((superblock.set, superblock.epoch)),
-            _ => None,
-        };
-        let current = epochs(self.targets[except].found());
-        let are_old = (0..3).filter(|&target| target != except).all(|target| {
-            let copy = &self.targets[target].copy;
-            copy.as_ref().is_some_and(|copy| {
-                let mut with_copy = SimulatedTarget::new(9);
-                with_copy.disk = copy.clone();
-                match (epochs(with_copy.found()), current) {
-                    (Some((set, epoch)), Some((current_set, current_epoch))) => {
-                        set == current_set
-                            && epoch.number < current_epoch.number
-                            && with_copy.next_epoch() != Some(current_epoch)
-                    }
-                    _ => false,
-                }
-            })
-        });
-        if !is_between || !are_old || self.victim.is_some() {
-            return;
-        }
-        let before = [0, 1, 2].map(|target: usize| self.targets[target].disk.clone());
-        for target in (0..3).filter(|&target| target != except) {
-            if let Some(copy) = self.targets[target].copy.clone() {
-                self.targets[target].disk = copy;
-            }
-        }
-        if self.judge_disks() {
-            self.violate("two copies from before the last use were taken for the set".to_owned());
-        }
-        for (target, disk) in self.targets.iter_mut().zip(before) {
-            target.disk = disk;
-        }
-    }
-
-    fn exchange_disks(&mut self, first: usize) {
-        let second = (first + 1) % 3;
-        let has = |target: usize| matches!(self.targets[target].found(), Found::Superblock(_));
-        if self.service.is_some() || !has(first) || !has(second) {
-            return;
-        }
-        let disk = self.targets[first].disk.clone();
-        self.targets[first].disk = std::mem::replace(&mut self.targets[second].disk, disk);
-        if self.judge_disks() {
-            self.violate("a set with exchanged targets was put to use".to_owned());
-        }
-        let disk = self.targets[first].disk.clone();
-        self.targets[first].disk = std::mem::replace(&mut self.targets[second].disk, disk);
+        true
     }
 
     // The end of a run.
 
-    /// Ends the run: restarts all targets after the last fault, and checks that a scrub restores full redundancy.
+    /// Repairs everything, and checks that all promises hold again.
     fn finish(&mut self) {
         if self.violation.is_some() {
             return;
         }
         self.is_ending = true;
-        trace!(self, "the end: no more faults");
-        if self.misdirection.is_some_and(|it| it.write.is_none()) {
-            self.misdirection = None;
+        trace!(self, "the script ends");
+        for number in 0..3 {
+            let target = &mut self.targets[number];
+            target.full_until = Duration::ZERO;
+            (target.fails_reads, target.fails_write) = (0, false);
+            (target.loses_write, target.misdirects_write_to) = (false, None);
         }
-        for target in &mut self.targets {
-            // Pauses and partitions end without intervention.
-            target.loses_write = false;
-            target.misdirects_write_to = None;
-            target.fails_reads = 0;
-            target.fails_write = false;
+        if !self.heal() {
+            return;
         }
-        self.trace_blocks();
-        // Wait until all targets are running and all I/Os have been answered.
-        let mut readable: Option<Vec<bool>> = None;
-        let mut scrubs_before: Option<(u64, u64)> = None;
-        let mut is_repair_checked = false;
-        let limit = self.now + LIMIT;
-        loop {
-            if self.violation.is_some() {
-                return;
-            }
-            if self.now > limit || self.queue.is_empty() {
-                let is_undecided = |it: &Service| it.set.undecided() != 0;
-                if self.service.as_ref().is_some_and(is_undecided) {
-                    // The service cannot decide, and asks the user to accept the blocks as they are.
-                    self.totals.lost += BLOCKS;
-                    return;
-                }
-                let state = self
-                    .service
-                    .as_ref()
-                    .map(|it| (it.phase, it.set.state(), it.set.summary()));
-                return self.violate(format!(
-                    "the deployment does not quiesce: {state:?}, {} I/Os in flight",
-                    self.ios.len()
-                ));
-            }
-            self.step();
-            if self.targets.iter().any(|target| !target.is_up) || !self.ios.is_empty() {
-                continue;
-            }
-            let writes = |scheduled: &Scheduled| matches!(scheduled, Scheduled::Sector { .. });
-            if readable.is_none() && self.schedule.iter().flatten().any(writes) {
-                continue;
-            }
-            if readable.is_none() {
-                let all = (0..BLOCKS).map(|block| {
-                    // A rebuild overwrites a chunk that its target cannot read. If a write with unknown outcome was lost with a missing
-                    // target, the block may be recoverable only with that chunk.
-                    let history = &self.blocks[block as usize];
-                    let needs_all = self.unread >> block & 1 != 0 && !history.is_certain();
-                    !needs_all
-                        && !history.is_damaged()
-                        && self.readable(block, Targets::ALL).is_some()
-                });
-                let all: Vec<bool> = all.collect();
-                let lost = (0..BLOCKS).zip(&all).find(|&(block, is_readable)| {
-                    // Without checksums, inconsistent chunks are not proof of an error, although two of them may be valid.
-                    let is_certain = self.blocks[block as usize].is_certain();
-                    self.script.checksums && is_certain && !is_readable
-                });
-                if let Some((block, _)) = lost {
-                    return self.violate(format!(
-                        "block {block} is lost, though its last write was acknowledged"
-                    ));
-                }
-                readable = Some(all);
-            }
-            let failed = self.service.as_ref().is_some_and(|service| {
-                service.phase == Phase::Serving
-                    && matches!(service.set.state(), State::Failed { .. })
-            });
-            if failed {
-                self.end_service("too few targets");
-                self.start_service_at(self.now);
-                continue;
-            }
-            let Some(service) = &self.service else {
-                if self.next_start().is_none() {
-                    self.start_service_at(self.now);
-                }
-                continue;
-            };
-            let is_whole = service.phase == Phase::Serving
-                && service.set.is_healthy()
-                && service.set.unverified_stripes() == 0
-                && service.set.is_quiet();
-            if !is_whole {
-                continue;
-            }
-            let (session, scrubs) = (service.session, self.scrubs());
-            match scrubs_before {
-                Some((of_session, before)) if of_session == session => {
-                    if scrubs > before {
-                        break;
-                    }
-                }
-                _ => {
-                    if !is_repair_checked {
-                        is_repair_checked = true;
-                        self.check_repairs(readable.as_deref().unwrap_or_default());
-                        continue;
-                    }
-                    if let Some(service) = &self.service {
-                        service.set.scrub_now();
-                        scrubs_before = Some((session, scrubs));
-                    }
-                }
-            }
-        }
-        self.read_everything(&readable.unwrap_or_default());
-    }
-
-    /// Checks, before the scrub, that a chunk that a read has found to be corrupt is rewritten in time.
-    fn check_repairs(&mut self, readable: &[bool]) {
-        let session = self.service.as_ref().map(|service| service.session);
-        let is_same = |world: &Self| {
-            let healthy = |service: &Service| service.set.is_healthy().then_some(service.session);
-            world.violation.is_none() && world.service.as_ref().and_then(healthy) == session
-        };
-        let blocks: Vec<u64> = (0..BLOCKS)
-            .filter(|&block| readable.get(block as usize).copied().unwrap_or(false))
+        self.check_redundancy(false);
+        self.read_all("at the end");
+        // Blocks of which two members were wrong may be lost, until they are written.
+        let lost: Vec<u64> = (0..self.script.blocks)
+            .filter(|&it| self.exposed[it as usize])
             .collect();
-        let mut corrected = Vec::new();
-        for block in blocks {
-            let before = self.corrected();
-            self.begin_io(Operation::Read, block, 1);
-            while is_same(self) && !self.ios.is_empty() {
-                self.step();
-            }
-            if !is_same(self) {
-                return;
-            }
-            if self.corrected() > before {
-                corrected.push(block);
-            }
+        for block in lost {
+            self.io_alone(Operation::Write, block);
         }
-        if corrected.is_empty() {
+        self.scrub_all();
+        if self.violation.is_some() {
             return;
         }
-        let until = self.now + REPAIR_TIME;
-        while is_same(self) && self.now < until {
-            self.step();
-        }
-        if !is_same(self) {
+        self.update_wellness();
+        self.check_redundancy(true);
+        let without = self.rng.usize(0..3);
+        trace!(self, "all blocks are read without target {without}");
+        self.kill_target(without, Change::None, Duration::from_secs(5));
+        self.run_while(Duration::from_millis(100), |_| true);
+        self.read_all("without a target");
+        self.targets[without].trouble_until = self.now;
+        if !self.heal() {
             return;
         }
-        if let Some(block) = corrected.into_iter().find(|&block| !self.chunks_fit(block)) {
-            self.violate(format!(
-                "a read has found a wrong chunk of block {block}, which was not rewritten"
-            ));
-        }
-    }
-
-    /// Number of chunks that reads of the session have found to be corrupt.
-    fn corrected(&self) -> u64 {
-        let workers = self.service.iter().flat_map(|service| &service.workers);
-        workers
-            .flat_map(|worker| worker.engine.statistics().corruption.corrected)
-            .map(|count| count.0)
-            .sum()
-    }
-
-    /// Traces the version that each pair of chunks forms.
-    fn trace_blocks(&mut self) {
-        if self.trace.is_none() {
-            return;
-        }
-        for block in 0..BLOCKS {
-            let pair = |targets| match self.readable(block, targets) {
-                Some(version) => format!("{version}"),
-                None => "-".to_owned(),
-            };
-            let [with_both, with_1, with_2] = [
-                Targets::DATA,
-                Targets::without(Target::Data2),
-                Targets::without(Target::Data1),
-            ]
-            .map(pair);
-            let fit = if self.chunks_fit(block) {
-                "fit"
-            } else {
-                "do not fit"
-            };
-            trace!(
-                self,
-                "block {block}: chunks {fit}; of data_1 and data_2: {with_both}, data_1 and data_p: {with_1}, data_2 and data_p: {with_2}"
+        self.check_redundancy(true);
+        let session = self.client;
+        self.end_session(session);
+        let is_closed = self.run_while(HEALING_TIME, |it| !it.services.is_empty());
+        if !is_closed {
+            self.violate(
+                Promise::Available,
+                "a session without I/Os does not end".to_owned(),
             );
         }
     }
 
-    fn next_start(&self) -> Option<()> {
-        let mut all = self.schedule.iter().flatten();
-        all.any(|scheduled| matches!(scheduled, Scheduled::StartService { .. }))
-            .then_some(())
+    /// Waits until the set is healthy with all targets.
+    fn heal(&mut self) -> bool {
+        for attempt in 0..2 {
+            let is_unwell = |it: &mut Self| {
+                !it.ios.is_empty()
+                    || !it.is_shown_as_healthy()
+                    || !it.targets.iter().all(|it| it.is_well && it.is_up)
+            };
+            if self.run_while(HEALING_TIME, is_unwell) {
+                // Services without a client end.
+                let sessions: Vec<u64> = self.services.iter().map(|it| it.session).collect();
+                for session in sessions {
+                    if session != self.client {
+                        self.end_service(session, "it has no client");
+                    }
+                }
+                return self.violation.is_none();
+            }
+            if attempt == 0 && self.needs_restart {
+                self.excuse(Excuse::Restarted);
+            } else {
+                break;
+            }
+            let sessions: Vec<u64> = self.services.iter().map(|it| it.session).collect();
+            sessions
+                .iter()
+                .for_each(|&it| self.end_service(it, "it does not heal"));
+            self.start_service_at(self.now);
+        }
+        let state = self
+            .service_ref(self.client)
+            .map(|it| it.set.summary().state);
+        let well: Vec<bool> = self.targets.iter().map(|it| it.is_well).collect();
+        self.violate(
+            Promise::Available,
+            format!(
+                "the set does not heal: {state:?}, targets well: {well:?}, {} I/Os",
+                self.ios.len()
+            ),
+        );
+        false
     }
 
-    fn read_everything(&mut self, readable: &[bool]) {
-        trace!(self, "everything is read");
-        for block in 0..BLOCKS {
-            let fits = self.chunks_fit(block);
-            let could = readable.get(block as usize).copied().unwrap_or(false);
-            let version = self.readable(block, Targets::ALL);
-            if could && version.is_none() {
-                return self.violate(format!("block {block} could be read before the targets came back, and cannot after a scrub"));
-            }
-            if could && !fits {
-                return self.violate(format!(
-                    "the chunks of block {block} do not fit each other after a scrub"
-                ));
-            }
-            if !could {
-                self.totals.lost += u64::from(version.is_none());
-                continue;
-            }
-            let has_sums = self
-                .service
-                .as_ref()
-                .is_some_and(|it| it.set.has_checksums());
-            if self.script.checksums && !has_sums && self.totals.lost == 0 {
-                return self
-                    .violate("a scrubbed set does not say that it has checksums".to_owned());
-            }
-            self.begin_io(Operation::Read, block, 1);
-            let begun = self.ios.last().map(|io| io.id);
-            let Some(id) = begun else {
-                return self.violate(format!("block {block} cannot be read: no I/O is accepted"));
-            };
-            let limit = self.now + IO_TIMEOUT;
-            let failures = self.read_failures();
-            while self.violation.is_none() && self.ios.iter().any(|io| io.id == id) {
-                if self.now > limit {
-                    return self.violate(format!("a read of block {block} is not answered"));
-                }
-                self.step();
-            }
-            if self.violation.is_some() {
-                return;
-            }
-            if self.read_failures() != failures {
-                return self.violate(format!(
-                    "block {block} cannot be read, though its chunks are there"
-                ));
-            }
+    /// Executes one I/O, and waits for its result.
+    fn io_alone(&mut self, operation: Operation, block: u64) {
+        if self.violation.is_some() {
+            return;
+        }
+        let count = u8::from(operation != Operation::Flush);
+        let is_waiting = |it: &mut Self| it.begin_io(operation, block, count, 0, false).is_none();
+        if !self.run_while(HEALING_TIME, is_waiting) {
+            return self.violate(Promise::Available, "no service serves".to_owned());
+        }
+        self.run_while(HEALING_TIME, |it| !it.ios.is_empty());
+    }
+
+    fn read_all(&mut self, when: &str) {
+        trace!(self, "all blocks are read, {when}");
+        for block in 0..self.script.blocks {
+            self.io_alone(Operation::Read, block);
         }
     }
 
-    fn read_failures(&self) -> u64 {
-        let Some(service) = &self.service else {
-            return 0;
+    fn scrub_all(&mut self) {
+        let Some(service) = self.service_ref(self.client) else {
+            return;
         };
-        let workers = service.workers.iter();
-        workers
-            .map(|worker| worker.engine.statistics().failed_count)
-            .sum()
+        service.set.scrub_now();
+        let before = service.set.summary().scrubbed.completed;
+        let is_scrubbing = |it: &mut Self| {
+            it.service_ref(it.client)
+                .is_none_or(|it| it.set.summary().scrubbed.completed == before)
+        };
+        if !self.run_while(HEALING_TIME, is_scrubbing) {
+            self.violate(Promise::Available, "a scrub does not complete".to_owned());
+        }
     }
+}
+
+/// Identity of a disk of another set.
+const FOREIGN: u32 = u32::MAX;
+/// Time in which a target gets its own disk again.
+const RETURN_TIME: Duration = Duration::from_millis(10);
+
+/// What a service says to be retired, in a message with this epoch.
+fn retired(service: &Service, epoch: u64) -> Stamp {
+    let number = service.set.versions().map_or(0, |it| it.retired_for(epoch));
+    Stamp { epoch, number }
 }

@@ -1,22 +1,15 @@
-//! Targets that hold something else than what they were given.
+//! Targets that hold something else than what they were given: in a set, and in the reference's form of blocks.
 
-use conformance::target::Fault;
+use conformance::target::{Fault, Kept};
 use doca::ErrorCode;
-use role_common::stored_block::{Checksum, checksum_of};
 use wire::io_message::IoMessageType::{Read, Write};
 
-use crate::{Deployment, HALF, Stripes, noise, text};
+use crate::{
+    Deployment, HALF, LOGICAL, NAMES, Plan, Stripes, blank, chunk, chunk_mut, expect_chunks, noise,
+    overwritten, text, written,
+};
 
-const BLOCKS: u64 = 8;
 const STORED: usize = 2 * HALF;
-
-fn content() -> Vec<u8> {
-    text(BLOCKS, STORED)
-}
-
-fn block(content: &[u8], block: u64) -> &[u8] {
-    &content[block as usize * STORED..][..STORED]
-}
 
 /// Recovery reads never, by data_2, and by data_1 and data_2 in turn.
 const RECOVERIES: [&str; 3] = [
@@ -25,167 +18,214 @@ const RECOVERIES: [&str; 3] = [
     "--trigger-recovery-read-every-n 2",
 ];
 
+// Stored chunks.
+
+/// What is wrong with a chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Damage {
+    /// One bit of this byte is wrong.
+    Bit(usize),
+    /// The chunk was lost.
+    Zeroed,
+    /// The chunk is that of another block.
+    OfAnotherBlock,
+    /// The chunk is that of another member.
+    OfAnotherMember,
+    /// The chunk is that of the same place in another set.
+    OfAnotherSet,
+    /// The last write of the chunk was lost.
+    Stale,
+}
+
+/// One for each block: records and payloads at both ends of a chunk.
+const DAMAGES: [Damage; 8] = [
+    Damage::Bit(2),
+    Damage::Bit(200),
+    Damage::Bit(HALF - 1),
+    Damage::Zeroed,
+    Damage::OfAnotherBlock,
+    Damage::OfAnotherMember,
+    Damage::OfAnotherSet,
+    Damage::Stale,
+];
+const BLOCKS: u64 = DAMAGES.len() as u64;
+
+/// A set, with what the damages need.
+struct Samples {
+    content: Vec<u8>,
+    /// Storages that hold the content.
+    set: [Kept; 3],
+    /// The same before the last writes.
+    before: [Kept; 3],
+    /// Storages of another set with the same content.
+    other: [Kept; 3],
+}
+
+impl Samples {
+    fn new() -> Self {
+        let both = text(2 * BLOCKS, LOGICAL);
+        let (old, content) = both.split_at(both.len() / 2);
+        let before = written(old);
+        Self {
+            content: content.to_vec(),
+            set: overwritten(&before, content),
+            before,
+            other: written(content),
+        }
+    }
+
+    /// Damages a chunk.
+    fn damage(&self, kept: &mut [Kept; 3], target: usize, stripe: usize, damage: Damage) {
+        let source = match damage {
+            Damage::Bit(byte) => {
+                chunk_mut(&mut kept[target], stripe)[byte] ^= 0x10;
+                return;
+            }
+            Damage::Zeroed => return chunk_mut(&mut kept[target], stripe).fill(0),
+            Damage::OfAnotherBlock => chunk(&self.set[target], (stripe + 1) % BLOCKS as usize),
+            Damage::OfAnotherMember => chunk(&self.set[(target + 1) % 3], stripe),
+            Damage::OfAnotherSet => chunk(&self.other[target], stripe),
+            Damage::Stale => chunk(&self.before[target], stripe),
+        };
+        chunk_mut(&mut kept[target], stripe).copy_from_slice(source);
+    }
+
+    fn block(&self, block: usize) -> &[u8] {
+        &self.content[block * LOGICAL..][..LOGICAL]
+    }
+}
+
+/// Reads a block into memory that holds something else, and requires that nothing is written if that fails.
+fn read(deployment: &mut Deployment, block: usize) -> Result<Vec<u8>, ErrorCode> {
+    let initiator = &mut deployment.initiator;
+    let length = BLOCKS as usize * LOGICAL;
+    initiator.memory.fill(0, length, 0xee).expect("inside");
+    let code = initiator.io(Read, block as u64, 1);
+    let read = initiator.block(block as u64);
+    if code == ErrorCode::SUCCESS {
+        return Ok(read);
+    }
+    assert_eq!(read, [0xee; LOGICAL], "nothing was written");
+    Err(code)
+}
+
 #[test]
-fn wrong_chunk_of_any_target_is_corrected_and_reported() {
-    let content = content();
+fn wrong_chunk_of_any_target_is_never_returned_and_is_repaired() {
+    let samples = Samples::new();
     for args in RECOVERIES {
-        for target in 0..3 {
-            // In the header, in the LZ4 data, and at the end, which on data_2 is the checksum.
-            for byte in [2, 20, HALF - 1] {
-                let stripes = Stripes::of(&content, Checksum::Crc32c).flip(target, 3, byte);
-                let mut deployment = Deployment::start(&stripes.0, args);
+        for (target, name) in NAMES.iter().enumerate() {
+            let mut kept = samples.set.clone();
+            for (stripe, damage) in DAMAGES.into_iter().enumerate() {
+                samples.damage(&mut kept, target, stripe, damage);
+            }
+            let mut deployment = Plan::set(&kept, args).start();
+            for (stripe, damage) in DAMAGES.iter().enumerate() {
                 for pass in 0..4 {
-                    let initiator = &mut deployment.initiator;
-                    initiator
-                        .memory
-                        .fill(0, crate::HALF * 16, 0xee)
-                        .expect("inside");
-                    assert_eq!(
-                        initiator.io(Read, 3, 1),
-                        ErrorCode::SUCCESS,
-                        "{args} {target} {byte} {pass}"
-                    );
-                    assert_eq!(
-                        initiator.block(3),
-                        block(&content, 3),
-                        "{args} {target} {byte} {pass}"
-                    );
-                }
-                let end = deployment.end();
-                let corrected = end.statistics["corrected"]
-                    .as_array()
-                    .expect("counts")
-                    .clone();
-                let others: u64 = (0..3)
-                    .filter(|&other| other != target)
-                    .map(|other| corrected[other].as_u64().expect("count"))
-                    .sum();
-                assert_eq!(others, 0, "{args} {target} {byte}: {corrected:?}");
-                let count = corrected[target].as_u64().expect("count");
-                // A read that bypasses the wrong chunk does not notice it.
-                let seen = match (target, args) {
-                    (0 | 1, "--trigger-recovery-read-every-n 0") => 4,
-                    (2, "--trigger-recovery-read-every-n 0") => 0,
-                    (0 | 1, "--trigger-recovery-read-every-n 1") => 2,
-                    (2, "--trigger-recovery-read-every-n 1") => 4,
-                    // Two reads are regular; of the others, one does without data_2, one without data_1.
-                    (0 | 1, _) => 3,
-                    _ => 2,
-                };
-                // The first read has it repaired, which may take until the next ones have begun.
-                assert!(count <= seen, "{args} {target} {byte}: {count}");
-                let mut repaired = [0; 3];
-                if seen != 0 {
-                    assert_ne!(count, 0, "{args} {target} {byte}");
-                    repaired[target] = 1;
-                    assert_eq!(
-                        end.statistics["redundancy"]["repaired_chunks"],
-                        serde_json::json!(repaired),
-                        "{args} {target} {byte}"
-                    );
+                    let found = read(&mut deployment, stripe);
+                    let is_right = found.as_deref() == Ok(samples.block(stripe));
+                    assert!(is_right, "{args} {name} {damage:?} {pass}: {found:?}");
                 }
             }
+            let end = deployment.end();
+            // A read of the data chunks does not notice a wrong parity chunk.
+            let is_seen = (args, target) != (RECOVERIES[0], 2);
+            let mut repaired = [0; 3];
+            if is_seen {
+                repaired[target] = BLOCKS;
+                expect_chunks(&end.kept, &[0, 1, 2], &samples.content);
+            }
+            let counts = &end.statistics;
+            assert_eq!(
+                counts["redundancy"]["repaired_chunks"],
+                serde_json::json!(repaired),
+                "{args} {name}"
+            );
+            assert_eq!(counts["corrected"], serde_json::json!(repaired));
+            assert_eq!(counts["uncorrectable"], 0);
+            assert_eq!(counts["redundancy"]["state"], "healthy");
         }
     }
 }
 
 #[test]
-fn two_wrong_chunks_are_an_error_and_no_wrong_data() {
-    let content = content();
+fn two_wrong_chunks_are_an_error_until_the_block_is_written() {
+    let samples = Samples::new();
     for args in RECOVERIES {
         for (one, other) in [(0, 1), (0, 2), (1, 2)] {
-            let stripes = Stripes::of(&content, Checksum::Crc32c)
-                .flip(one, 3, 30)
-                .flip(other, 3, 40);
-            let mut deployment = Deployment::start(&stripes.0, args);
-            let initiator = &mut deployment.initiator;
-            for _ in 0..4 {
-                initiator.memory.fill(0, STORED * 8, 0xee).expect("inside");
-                match initiator.io(Read, 3, 1) {
-                    // Where the parity is one of them, a regular read is right.
-                    ErrorCode::SUCCESS => assert_eq!(initiator.block(3), block(&content, 3)),
-                    code => {
-                        assert_eq!(code, ErrorCode::IO_FAILED);
-                        assert_eq!(initiator.block(3), [0xee; STORED], "nothing was written");
-                    }
-                }
+            let mut kept = samples.set.clone();
+            for (stripe, damage) in DAMAGES.into_iter().enumerate() {
+                samples.damage(&mut kept, one, stripe, damage);
+                samples.damage(&mut kept, other, stripe, Damage::Bit(100));
             }
-            assert_eq!(
-                initiator.io(Read, 4, 1),
-                ErrorCode::SUCCESS,
-                "the worker continues"
-            );
-            let end = deployment.end();
-            assert_ne!(end.statistics["uncorrectable"], 0, "{args} {one} {other}");
-        }
-    }
-}
-
-#[test]
-fn blocks_without_checksum_are_compared_with_their_parity() {
-    let content = content();
-    let stripes = Stripes::of(&content, Checksum::Off);
-    for args in RECOVERIES {
-        let mut deployment = Deployment::start(&stripes.0, args);
-        for block in 0..BLOCKS {
-            assert_eq!(deployment.initiator.io(Read, block, 1), ErrorCode::SUCCESS);
-            assert_eq!(
-                deployment.initiator.block(block),
-                self::block(&content, block)
-            );
-        }
-        assert_eq!(deployment.end().statistics["uncorrectable"], 0);
-
-        for target in 0..3 {
-            // In the LZ4 data, and in the padding; both decompress.
-            for byte in [20, HALF - 5] {
-                let wrong = stripes.clone().flip(target, 5, byte);
-                let mut deployment = Deployment::start(&wrong.0, args);
-                for _ in 0..2 {
+            let mut deployment = Plan::set(&kept, args).start();
+            for (stripe, damage) in DAMAGES.iter().enumerate() {
+                for pass in 0..2 {
                     assert_eq!(
-                        deployment.initiator.io(Read, 5, 1),
-                        ErrorCode::IO_FAILED,
-                        "{args} {target} {byte}"
+                        read(&mut deployment, stripe),
+                        Err(ErrorCode::IO_FAILED),
+                        "{args} {one} {other} {damage:?} {pass}"
                     );
                 }
-                assert_eq!(deployment.initiator.io(Read, 6, 1), ErrorCode::SUCCESS);
-                assert_eq!(deployment.end().statistics["uncorrectable"], 2);
             }
+            deployment.write_content(&samples.content);
+            deployment.expect_content(&samples.content);
+            let end = deployment.end();
+            assert_eq!(end.statistics["uncorrectable"], 2 * BLOCKS);
+            assert_eq!(end.statistics["failed_count"], 2 * BLOCKS);
+            expect_chunks(&end.kept, &[0, 1, 2], &samples.content);
         }
     }
 }
 
 #[test]
-fn lost_checksum_is_restored_from_the_parity() {
-    let content = content();
-    let mut stripes = Stripes::of(&content, Checksum::Crc32c);
-    // The trailer is at the end of data_2's chunk.
-    stripes.0[1][2 * HALF - 4..2 * HALF].fill(0);
-    for args in ["", "--checksum=require", "--checksum=off"] {
-        let mut deployment = Deployment::start(&stripes.0, args);
-        assert_eq!(deployment.initiator.io(Read, 1, 1), ErrorCode::SUCCESS);
-        assert_eq!(deployment.initiator.block(1), block(&content, 1));
-        assert_eq!(
-            deployment.end().statistics["corrected"],
-            serde_json::json!([0, 1, 0])
-        );
+fn scrub_repairs_wrong_chunks_of_blocks_that_are_not_read() {
+    let samples = Samples::new();
+    for (target, name) in NAMES.iter().enumerate() {
+        let mut kept = samples.set.clone();
+        for (stripe, damage) in DAMAGES.into_iter().enumerate() {
+            samples.damage(&mut kept, target, stripe, damage);
+        }
+        let mut plan = Plan::set(&kept, "");
+        plan.args = format!("--scrub once --logical-block-size {LOGICAL}");
+        let deployment = plan.start();
+        deployment.wait_for_log(deployment::log::LogEvent::ScrubCompleted);
+        let end = deployment.end();
+        let counts = &end.statistics["redundancy"];
+        assert_eq!(counts["repaired_chunks"][target], BLOCKS, "{name}");
+        assert_eq!(counts["scrubbed"]["stripes"], BLOCKS, "{name}");
+        assert_eq!(counts["scrubbed"]["lost"], 0, "{name}");
+        expect_chunks(&end.kept, &[0, 1, 2], &samples.content);
     }
 }
 
 #[test]
-fn checksums_can_be_required() {
-    let stripes = Stripes::of(&content(), Checksum::Off);
-    let mut deployment = Deployment::start(&stripes.0, "--checksum require");
-    assert_eq!(deployment.initiator.io(Read, 0, 1), ErrorCode::IO_FAILED);
-    let end = deployment.end();
-    end.expect_line(&["--checksum", "require"]);
+fn late_writes_of_a_target_are_never_returned() {
+    let content = noise(LOGICAL * 8, 2);
+    let plan = Plan::set(&blank(8), "").fault(0, Fault::ScribbleAfterRead);
+    let mut deployment = plan.start();
+    let initiator = &mut deployment.initiator;
+    initiator.memory.write(0, &content).expect("inside");
+    assert_eq!(initiator.io(Write, 0, 8), ErrorCode::SUCCESS);
+    let mut successes = 0;
+    for _ in 0..500 {
+        match read(&mut deployment, 0) {
+            Ok(found) => {
+                assert_eq!(found, content[..LOGICAL], "after {successes} reads");
+                successes += 1;
+            }
+            Err(code) => assert_eq!(code, ErrorCode::IO_FAILED),
+        }
+    }
+    assert_ne!(successes, 0, "some reads are faster than the target");
+    deployment.end();
 }
+
+// Stored blocks of the reference's form: impossible sizes are detected, and nothing else.
 
 #[test]
 fn headers_with_too_large_sizes_are_refused() {
-    let content = content();
-    let stripes = Stripes::of(&content, Checksum::Crc32c);
-    // Original and compressed size, with a checksum and a parity that are right.
+    let stripes = Stripes::of(&text(BLOCKS, STORED));
+    // Original and compressed size, with a parity that is right.
     let claims: [(u32, u32); 6] = [
         (0, 0),
         (1025, 100),
@@ -198,8 +238,6 @@ fn headers_with_too_large_sizes_are_refused() {
         let mut stored = stripes.stored(0);
         stored[..4].copy_from_slice(&original.to_be_bytes());
         stored[4..8].copy_from_slice(&compressed.to_be_bytes());
-        let checksum = checksum_of(&stored[..STORED - 4]);
-        stored[STORED - 4..].copy_from_slice(&checksum.to_be_bytes());
         refused_without_a_byte(&stored, &format!("{original} {compressed}"));
     }
 }
@@ -221,20 +259,18 @@ fn lz4_data_that_is_shorter_or_longer_than_the_block_is_an_error() {
     }
     // The same block without the defect.
     let stripes = Stripes::of_stored(&[stored_block(&run(STORED))]);
-    let mut deployment = Deployment::start(&stripes.0, "");
+    let mut deployment = Plan::reference(&stripes.0, "").start();
     assert_eq!(deployment.initiator.io(Read, 0, 1), ErrorCode::SUCCESS);
     assert_eq!(deployment.initiator.block(0), [7; STORED]);
     deployment.end();
 }
 
-/// A stored block with these LZ4 data blocks, and a checksum that is right.
+/// A stored block with these LZ4 data blocks.
 fn stored_block(data: &[u8]) -> Vec<u8> {
     let mut stored = vec![0; STORED];
     stored[..4].copy_from_slice(&(STORED as u32).to_be_bytes());
     stored[4..8].copy_from_slice(&(data.len() as u32).to_be_bytes());
     stored[8..8 + data.len()].copy_from_slice(data);
-    let checksum = checksum_of(&stored[..STORED - 4]);
-    stored[STORED - 4..].copy_from_slice(&checksum.to_be_bytes());
     stored
 }
 
@@ -255,40 +291,10 @@ fn run(length: usize) -> Vec<u8> {
     [&(sequence.len() as u32).to_le_bytes()[..], &sequence].concat()
 }
 
-#[test]
-fn late_writes_of_a_target_are_never_returned() {
-    // Data blocks as they are: what is written over them would decompress all the same.
-    let content = noise(960 * 8, 2);
-    let halves = [0; 3].map(|_| vec![0; 8 * HALF]);
-    let mut faults = [Fault::None; 3];
-    faults[0] = Fault::ScribbleAfterRead;
-    let mut deployment = Deployment::with(&halves, "--logical-block-size 960", faults, 1);
-    let initiator = &mut deployment.initiator;
-    initiator.memory.write(0, &content).expect("inside");
-    assert_eq!(initiator.io(Write, 0, 8), ErrorCode::SUCCESS);
-    let mut read = 0;
-    for _ in 0..500 {
-        initiator.memory.fill(0, 960, 0xee).expect("inside");
-        match initiator.io(Read, 0, 1) {
-            ErrorCode::SUCCESS => {
-                assert_eq!(
-                    initiator.bytes(0, 960),
-                    content[..960],
-                    "after {read} reads"
-                );
-                read += 1;
-            }
-            code => assert_eq!(code, ErrorCode::IO_FAILED),
-        }
-    }
-    assert_ne!(read, 0, "some reads are faster than the target");
-    deployment.end();
-}
-
 /// Reading this stored block is an I/O error, and no byte after the initiator's block is written.
 fn refused_without_a_byte(stored: &[u8], what: &str) {
     let stripes = Stripes::of_stored(&[stored.to_vec(), stored.to_vec()]);
-    let mut deployment = Deployment::start(&stripes.0, "");
+    let mut deployment = Plan::reference(&stripes.0, "").start();
     let initiator = &mut deployment.initiator;
     initiator.memory.fill(0, STORED * 4, 0xee).expect("inside");
     assert_eq!(initiator.io(Read, 1, 1), ErrorCode::IO_FAILED, "{what}");

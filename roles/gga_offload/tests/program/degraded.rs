@@ -1,63 +1,61 @@
-//! `--degraded on`: targets that fail, I/O that continues without them, targets that rejoin, and their rebuild.
+//! Sets: targets that fail, I/O that continues without them, targets that rejoin, and their rebuild.
 
 use std::time::Duration;
 
-use conformance::target::Fault;
+use conformance::target::{Fault, Kept};
 use deployment::log::{LogEvent, events};
 use doca::ErrorCode;
-use role_common::stored_block::Checksum;
+use wire::control::RecordState;
 use wire::io_message::IoMessageType::{Read, Write};
+use wire::io_message::Repr;
 
-use crate::{Deployment, End, HALF, Stripes, text};
+use crate::{
+    Deployment, End, HALF, LOGICAL, NAMES, Plan, Stripes, blank, chunk_mut, expect_chunks,
+    overwritten, text, written,
+};
 
 const BLOCKS: u64 = 8;
-const STORED: usize = 2 * HALF;
-const NAMES: [&str; 3] = ["data_1", "data_2", "data_p"];
 
 /// `IO_FAILED`, as a target says it.
 const FAILED: u32 = ErrorCode::IO_FAILED.0;
 
-fn empty() -> [Vec<u8>; 3] {
-    [0; 3].map(|_| vec![0; BLOCKS as usize * HALF])
-}
-
-/// Three targets, of which these have faults.
-fn deployment(halves: &[Vec<u8>; 3], args: &str, faults: &[(usize, Fault)]) -> Deployment {
-    let mut all = [Fault::None; 3];
-    for &(target, fault) in faults {
-        all[target] = fault;
-    }
-    Deployment::with(halves, &format!("--degraded on {args}"), all, 1)
-}
-
-/// Writes `content` block by block, and expects these results.
-fn write(deployment: &mut Deployment, content: &[u8], expected: ErrorCode) {
-    let initiator = &mut deployment.initiator;
-    initiator.memory.write(0, content).expect("inside");
-    for block in 0..content.len() / STORED {
-        assert_eq!(
-            initiator.io(Write, block as u64, 1),
-            expected,
-            "block {block}"
-        );
+/// The n-th I/O of a target fails.
+fn fails(nth: u64) -> Fault {
+    Fault::FailIo {
+        nth,
+        result: FAILED,
     }
 }
 
-/// Reads blocks one by one: each is an error without data.
+/// Two different contents of this many blocks.
+fn two_contents(blocks: u64) -> (Vec<u8>, Vec<u8>) {
+    let mut old = text(2 * blocks, LOGICAL);
+    let new = old.split_off(blocks as usize * LOGICAL);
+    (old, new)
+}
+
+/// Reads of these blocks, all at once.
+fn reads(blocks: u64) -> Vec<[u8; 64]> {
+    let read = |block: u64| Repr {
+        message_type: Read,
+        user_data: block,
+        result: 0,
+        size: LOGICAL as u32,
+        requester_offset: block * LOGICAL as u64,
+        storage_offset: block * LOGICAL as u64,
+    };
+    (0..blocks).map(|block| read(block).to_bytes()).collect()
+}
+
+/// Reads blocks, which must be errors without data.
 fn expect_errors(deployment: &mut Deployment, blocks: u64) {
     let initiator = &mut deployment.initiator;
-    initiator
-        .memory
-        .fill(0, blocks as usize * STORED, 0xee)
-        .expect("inside");
-    for block in 0..blocks {
-        assert_eq!(
-            initiator.io(Read, block, 1),
-            ErrorCode::IO_FAILED,
-            "block {block}"
-        );
-        assert_eq!(initiator.block(block), [0xee; STORED], "block {block}");
+    let length = blocks as usize * LOGICAL;
+    initiator.memory.fill(0, length, 0xee).expect("inside");
+    for answer in initiator.exchange(&reads(blocks)) {
+        assert_eq!(answer.result, FAILED, "block {}", answer.user_data);
     }
+    assert_eq!(initiator.bytes(0, length), vec![0xee; length]);
 }
 
 /// The state at the end, the number of detachments of this target, and the number of missed stripes.
@@ -70,22 +68,22 @@ fn redundancy(end: &End, target: usize) -> (&str, u64, u64) {
     )
 }
 
+fn others(target: usize) -> [usize; 2] {
+    [(target + 1) % 3, (target + 2) % 3]
+}
+
+const PAIRS: [(usize, usize); 6] = [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)];
+
 #[test]
 fn target_that_fails_to_write_is_detached_and_io_continues() {
-    let (old, new) = (
-        text(BLOCKS, STORED),
-        text(2 * BLOCKS, STORED)[BLOCKS as usize * STORED..].to_vec(),
-    );
+    let (old, new) = two_contents(BLOCKS);
     for (target, name) in NAMES.iter().enumerate() {
-        let fault = Fault::FailIo {
-            nth: 5,
-            result: FAILED,
-        };
-        let mut deployment = deployment(&empty(), "", &[(target, fault)]);
-        write(&mut deployment, &old, ErrorCode::SUCCESS);
+        let plan = Plan::set(&blank(BLOCKS), "").fault(target, fails(5));
+        let mut deployment = plan.start();
+        deployment.write_content(&old);
         deployment.expect_content(&old);
-        write(&mut deployment, &new[..2 * STORED], ErrorCode::SUCCESS);
-        let now = [&new[..2 * STORED], &old[2 * STORED..]].concat();
+        deployment.write_content(&new[..2 * LOGICAL]);
+        let now = [&new[..2 * LOGICAL], &old[2 * LOGICAL..]].concat();
         deployment.expect_content(&now);
         let end = deployment.end();
         // Blocks 5, 6 and 7 of the first pass, 0 and 1 of the second.
@@ -94,33 +92,26 @@ fn target_that_fails_to_write_is_detached_and_io_continues() {
         assert_eq!(end.statistics["degraded"]["writes"], 5);
         let reads = if target == 2 { 0 } else { 2 * BLOCKS };
         assert_eq!(end.statistics["degraded"]["reads"], reads, "{name}");
-        let expected = Stripes::of(&now, Checksum::Crc32c);
-        for other in (0..3).filter(|&other| other != target) {
-            assert!(
-                end.halves[other] == expected.0[other],
-                "what {} holds",
-                NAMES[other]
-            );
-        }
+        expect_chunks(&end.kept, &others(target), &now);
         end.expect_event(LogEvent::TargetDetached(name));
+        // The next session starts without the target, whose superblock is of an earlier epoch.
+        let mut again = Plan::set(&end.kept, "").start();
+        again.wait_for_log(LogEvent::TargetUpToDate(name));
+        again.expect_content(&now);
+        let end = again.end();
+        assert_eq!(redundancy(&end, target), ("healthy", 0, 0), "{name}");
+        expect_chunks(&end.kept, &[0, 1, 2], &now);
     }
 }
 
 #[test]
 fn failed_chunk_read_is_recovered_and_its_target_stays() {
-    let content = text(BLOCKS, STORED);
-    let stripes = Stripes::of(&content, Checksum::Crc32c);
+    let content = text(BLOCKS, LOGICAL);
+    let set = written(&content);
     for (target, name) in NAMES.iter().enumerate() {
-        let fault = Fault::FailIo {
-            nth: 1,
-            result: FAILED,
-        };
         // Every read bypasses data_2 or data_1, so all three targets get requests.
-        let mut deployment = deployment(
-            &stripes.0,
-            "--trigger-recovery-read-every-n 1",
-            &[(target, fault)],
-        );
+        let plan = Plan::set(&set, "--trigger-recovery-read-every-n 1");
+        let mut deployment = plan.fault(target, fails(1)).start();
         deployment.expect_content(&content);
         deployment.expect_content(&content);
         let end = deployment.end();
@@ -133,28 +124,64 @@ fn failed_chunk_read_is_recovered_and_its_target_stays() {
     }
 }
 
+#[test]
+fn unreadable_chunk_is_repaired() {
+    let content = text(BLOCKS, LOGICAL);
+    let set = written(&content);
+    for (target, name) in NAMES.iter().enumerate() {
+        // Every read bypasses data_2 or data_1: an odd number of reads, so that the chunk is read in one of the passes.
+        let plan = Plan::set(&set, "--trigger-recovery-read-every-n 1");
+        let mut deployment = plan.fault(target, Fault::UnreadableBlock(3)).start();
+        deployment.expect_content(&content[..7 * LOGICAL]);
+        deployment.expect_content(&content);
+        let end = deployment.end();
+        assert_eq!(redundancy(&end, target), ("healthy", 0, 0), "{name}");
+        let counts = &end.statistics["redundancy"];
+        assert_eq!(counts["repaired_chunks"][target], 1, "{name}");
+        assert_eq!(end.statistics["failed_count"], 0, "{name}");
+        expect_chunks(&end.kept, &[0, 1, 2], &content);
+    }
+}
+
+#[test]
+fn two_unreadable_chunks_are_an_error_of_that_block_until_it_is_written() {
+    let content = text(BLOCKS, LOGICAL);
+    let set = written(&content);
+    for (one, other) in [(0, 1), (0, 2), (1, 2)] {
+        let unreadable = Fault::UnreadableBlock(0);
+        let plan = Plan::set(&set, "").faults(&[(one, unreadable), (other, unreadable)]);
+        let mut deployment = plan.start();
+        expect_errors(&mut deployment, 1);
+        deployment.write_content(&content[..LOGICAL]);
+        deployment.expect_content(&content);
+        let end = deployment.end();
+        assert_eq!(redundancy(&end, one), ("healthy", 0, 0));
+        assert_eq!(end.statistics["failed_count"], 1);
+        expect_chunks(&end.kept, &[0, 1, 2], &content);
+    }
+}
+
 /// Tests all targets in parallel: a deployment mostly waits for timeouts, which are long enough for a busy machine.
 #[test]
 fn unresponsive_target_is_detached() {
-    let content = text(BLOCKS, STORED);
-    let stripes = Stripes::of(&content, Checksum::Crc32c);
+    let content = text(BLOCKS, LOGICAL);
+    let set = written(&content);
     let silent = Fault::SwallowIo { nth: 2 };
     let writes = |target: usize| {
-        let mut writing = deployment(&empty(), "--control-timeout 3", &[(target, silent)]);
-        write(&mut writing, &content, ErrorCode::SUCCESS);
+        let plan = Plan::set(&blank(BLOCKS), "--control-timeout 3");
+        let mut writing = plan.fault(target, silent).start();
+        writing.write_content(&content);
         writing.expect_content(&content);
         let end = writing.end();
-        assert_eq!(
-            redundancy(&end, target),
-            ("degraded", 1, BLOCKS - 2),
-            "{}",
-            NAMES[target]
-        );
-        end.expect_event(LogEvent::TargetDetached(NAMES[target]));
+        let name = NAMES[target];
+        let found = redundancy(&end, target);
+        assert_eq!(found, ("degraded", 1, BLOCKS - 2), "{name}");
+        expect_chunks(&end.kept, &others(target), &content);
+        end.expect_event(LogEvent::TargetDetached(name));
     };
     let reads = |target: usize| {
         let args = "--control-timeout 3 --trigger-recovery-read-every-n 1";
-        let mut reading = deployment(&stripes.0, args, &[(target, silent)]);
+        let mut reading = Plan::set(&set, args).fault(target, silent).start();
         reading.expect_content(&content);
         let end = reading.end();
         let name = NAMES[target];
@@ -169,98 +196,101 @@ fn unresponsive_target_is_detached() {
     });
 }
 
+/// One target fails to store the first block, and another one the second, whose write waits.
+fn without_two_targets(
+    set: &[Kept; 3],
+    args: &str,
+    (one, other): (usize, usize),
+    new: &[u8],
+) -> Deployment {
+    let faults = [(one, fails(0)), (other, fails(1))];
+    let mut deployment = Plan::set(set, args).faults(&faults).start();
+    deployment.write_content(&new[..LOGICAL]);
+    let initiator = &mut deployment.initiator;
+    initiator.memory.write(0, new).expect("inside");
+    initiator.begin(Write, 1);
+    deployment.wait_for_log(LogEvent::SetFailed(NAMES[other]));
+    deployment
+}
+
+/// Tests all pairs in parallel: a deployment mostly waits.
 #[test]
-fn second_failure_causes_errors_and_no_wrong_data() {
-    let content = text(BLOCKS, STORED);
-    let stripes = Stripes::of(&content, Checksum::Crc32c);
-    for (one, other) in [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)] {
-        let fail = |nth| Fault::FailIo {
-            nth,
-            result: FAILED,
-        };
-        let mut deployment = deployment(&stripes.0, "", &[(one, fail(0)), (other, fail(1))]);
-        write(&mut deployment, &content[..STORED], ErrorCode::SUCCESS);
-        write(&mut deployment, &content[..STORED], ErrorCode::IO_FAILED);
-        write(
-            &mut deployment,
-            &content[..3 * STORED],
-            ErrorCode::IO_FAILED,
-        );
+fn ios_fail_without_data_if_two_targets_stay_away() {
+    let (old, new) = two_contents(BLOCKS);
+    let set = written(&old);
+    let check = |pair: (usize, usize)| {
+        let mut deployment = without_two_targets(&set, "--io-timeout 10", pair, &new);
+        assert_eq!(deployment.initiator.answer(), ErrorCode::IO_FAILED);
         expect_errors(&mut deployment, BLOCKS);
         let end = deployment.end();
-        assert_eq!(redundancy(&end, other).0, "failed", "{one} {other}");
-        assert_eq!(end.statistics["failed_count"], 4 + BLOCKS);
-        let third = 3 - one - other;
-        // It stored one write, and perhaps the second one, which has the same content.
-        assert!(end.halves[third] == stripes.0[third]);
-    }
-}
-
-#[test]
-fn two_failed_chunk_reads_are_an_error_of_that_block() {
-    let content = text(BLOCKS, STORED);
-    let stripes = Stripes::of(&content, Checksum::Crc32c);
-    for (one, other) in [(0, 1), (0, 2), (1, 2)] {
-        let fail = Fault::FailIo {
-            nth: 0,
-            result: FAILED,
-        };
-        let mut deployment = deployment(&stripes.0, "", &[(one, fail), (other, fail)]);
-        expect_errors(&mut deployment, 1);
-        deployment.expect_content(&content);
-        let end = deployment.end();
-        assert_eq!(redundancy(&end, one), ("healthy", 0, 0));
-        assert_eq!(end.statistics["failed_count"], 1);
-    }
-}
-
-#[test]
-fn blocks_without_checksum_are_read_from_two_chunks_unless_checksums_are_required() {
-    let content = text(BLOCKS, STORED);
-    let stripes = Stripes::of(&content, Checksum::Off);
-    for target in 0..3 {
-        let fail = Fault::FailIo {
-            nth: 1,
-            result: FAILED,
-        };
-        for policy in ["crc32c", "require"] {
-            let args = format!("--checksum {policy}");
-            let mut deployment = deployment(&stripes.0, &args, &[(target, fail)]);
-            // All three chunks of block 0 are read, and the last block is written.
-            deployment.initiator.io(Read, 0, 1);
-            let initiator = &mut deployment.initiator;
-            initiator.memory.write(0, &content).expect("inside");
-            assert_eq!(initiator.io(Write, BLOCKS - 1, 1), ErrorCode::SUCCESS);
-            if policy == "require" {
-                expect_errors(&mut deployment, BLOCKS - 1);
-            } else {
-                deployment.expect_content(&content);
-            }
-            let end = deployment.end();
-            assert_eq!(redundancy(&end, target), ("degraded", 1, 1));
+        assert_eq!(redundancy(&end, pair.1).0, "failed", "{pair:?}");
+        assert_eq!(end.statistics["failed_count"], 1 + BLOCKS);
+        assert_eq!(end.statistics["degraded"]["impossible"], 1 + BLOCKS);
+        // The set is as it was, and comes back with all that was acknowledged.
+        let mut again = Plan::set(&end.kept, "").start();
+        again.wait_for_log(LogEvent::TargetUpToDate(NAMES[pair.0]));
+        let initiator = &mut again.initiator;
+        assert_eq!(initiator.io(Read, 0, 1), ErrorCode::SUCCESS);
+        assert_eq!(initiator.block(0), new[..LOGICAL]);
+        assert_eq!(initiator.io(Read, 1, 1), ErrorCode::SUCCESS);
+        let either = [&old, &new].map(|content| content[LOGICAL..2 * LOGICAL].to_vec());
+        assert!(either.contains(&initiator.block(1)), "{pair:?}");
+        assert_eq!(again.end().statistics["redundancy"]["state"], "healthy");
+    };
+    std::thread::scope(|scope| {
+        for pair in PAIRS {
+            let check = &check;
+            scope.spawn(move || check(pair));
         }
+    });
+}
+
+#[test]
+fn waiting_ios_continue_when_a_target_is_back_with_its_data() {
+    let (old, new) = two_contents(BLOCKS);
+    let set = written(&old);
+    for pair in PAIRS {
+        let (one, other) = pair;
+        let mut deployment = without_two_targets(&set, "", pair, &new);
+        let initiator = &mut deployment.initiator;
+        assert!(!initiator.is_answered(Duration::from_millis(200)));
+        let kept = deployment.detached(other);
+        deployment.replace(other, kept, Fault::None);
+        assert_eq!(
+            deployment.initiator.answer(),
+            ErrorCode::SUCCESS,
+            "{pair:?}"
+        );
+        let now = [&new[..2 * LOGICAL], &old[2 * LOGICAL..]].concat();
+        deployment.expect_content(&now);
+        let kept = deployment.detached(one);
+        deployment.replace(one, kept, Fault::None);
+        deployment.wait_for_log(LogEvent::TargetUpToDate(NAMES[one]));
+        deployment.expect_content(&now);
+        let end = deployment.end();
+        assert_eq!(redundancy(&end, other), ("healthy", 1, 0), "{pair:?}");
+        assert_eq!(end.statistics["failed_count"], 0, "{pair:?}");
+        expect_chunks(&end.kept, &[0, 1, 2], &now);
     }
 }
 
 #[test]
 fn wrong_chunk_without_a_third_one_is_an_error() {
-    let content = text(BLOCKS, STORED);
-    for (lost, wrong) in [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)] {
-        let stripes = Stripes::of(&content, Checksum::Crc32c).flip(wrong, 3, 30);
-        let fail = Fault::FailIo {
-            nth: 0,
-            result: FAILED,
-        };
-        let mut deployment = deployment(&stripes.0, "", &[(lost, fail)]);
-        write(&mut deployment, &content[..STORED], ErrorCode::SUCCESS);
+    let content = text(BLOCKS, LOGICAL);
+    let set = written(&content);
+    for (lost, wrong) in PAIRS {
+        let mut kept = set.clone();
+        chunk_mut(&mut kept[wrong], 3)[30] ^= 0x10;
+        let mut deployment = Plan::set(&kept, "").fault(lost, fails(0)).start();
+        deployment.write_content(&content[..LOGICAL]);
         let initiator = &mut deployment.initiator;
-        initiator.memory.fill(0, 8 * STORED, 0xee).expect("inside");
+        initiator.memory.fill(0, 8 * LOGICAL, 0xee).expect("inside");
         assert_eq!(
             initiator.io(Read, 3, 1),
             ErrorCode::IO_FAILED,
             "{lost} {wrong}"
         );
-        assert_eq!(initiator.block(3), [0xee; STORED]);
+        assert_eq!(initiator.block(3), [0xee; LOGICAL]);
         assert_eq!(
             initiator.io(Read, 4, 1),
             ErrorCode::SUCCESS,
@@ -272,34 +302,25 @@ fn wrong_chunk_without_a_third_one_is_an_error() {
 }
 
 #[test]
-fn without_degraded_mode_the_session_ends_without_redundancy_output() {
-    let content = text(BLOCKS, STORED);
-    let stripes = Stripes::of(&content, Checksum::Crc32c);
-    let fail = Fault::FailIo {
-        nth: 0,
-        result: FAILED,
-    };
-    let mut faults = [Fault::None; 3];
-    faults[0] = fail;
-    let mut deployment = Deployment::with(&stripes.0, "", faults, 1);
+fn reference_form_has_no_redundancy_output_and_a_failed_read_is_an_error() {
+    let stripes = Stripes::of(&text(BLOCKS, 2 * HALF));
+    let plan = Plan::reference(&stripes.0, "").fault(0, fails(0));
+    let mut deployment = plan.start();
     assert_eq!(deployment.initiator.io(Read, 0, 1), ErrorCode::IO_FAILED);
+    assert_eq!(deployment.initiator.io(Read, 0, 1), ErrorCode::SUCCESS);
     let end = deployment.end();
     assert!(end.statistics.get("degraded").is_none() && end.statistics.get("redundancy").is_none());
     assert!(end.statistics["cores"][0].get("degraded").is_none());
 }
 
-/// Three targets with superblocks: one fails to write, and another one persists only this many superblocks.
+// Superblocks.
+
+/// One target fails to write, and another one persists only this many superblocks.
 fn with_superblocks(failing: usize, persists: (usize, u32)) -> Deployment {
-    let mut faults = [Fault::None; 3];
-    faults[failing] = Fault::FailIo {
-        nth: 0,
-        result: FAILED,
-    };
-    let mut superblocks = [Some(u32::MAX); 3];
-    superblocks[persists.0] = Some(persists.1);
-    // The scrub of a new set would read from its targets.
-    let args = "--degraded on --control-timeout 1 --scrub off";
-    Deployment::keeping(&empty(), args, faults, superblocks, 1)
+    let plan = Plan::set(&blank(BLOCKS), "--control-timeout 1");
+    let mut plan = plan.fault(failing, fails(0));
+    plan.superblocks[persists.0] = Some(persists.1);
+    plan.start()
 }
 
 /// Number of superblocks that a target has persisted when the set is opened, when it has detached a member, and when it is closed.
@@ -307,15 +328,16 @@ const OPEN: u32 = 2;
 const DEGRADED: u32 = OPEN + 2;
 const CLOSED: u32 = DEGRADED + 2;
 
-const PAIRS: [(usize, usize); 6] = [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)];
-
 #[test]
 fn degraded_write_is_acknowledged_only_after_the_epoch_is_persisted() {
     for (failing, withholding) in PAIRS {
         for persists in OPEN..DEGRADED {
             let mut deployment = with_superblocks(failing, (withholding, persists));
             let initiator = &mut deployment.initiator;
-            initiator.memory.write(0, &text(1, STORED)).expect("inside");
+            initiator
+                .memory
+                .write(0, &text(1, LOGICAL))
+                .expect("inside");
             initiator.begin(Write, 0);
             // A second unresponsive target is not detached.
             deployment.wait_for_log(LogEvent::TargetAwaited(NAMES[withholding]));
@@ -333,19 +355,23 @@ fn degraded_write_is_acknowledged_only_after_the_epoch_is_persisted() {
             assert_eq!(detached, expected, "{logged}");
         }
         let mut deployment = with_superblocks(failing, (withholding, CLOSED));
-        write(&mut deployment, &text(1, STORED), ErrorCode::SUCCESS);
+        deployment.write_content(&text(1, LOGICAL));
         let end = deployment.end();
         assert_eq!(redundancy(&end, failing), ("degraded", 1, 1));
+        for target in others(failing) {
+            let superblock = &end.kept[target].superblock;
+            assert_eq!(superblock.state, RecordState::Clean, "{target}");
+            assert!(superblock.epoch > end.kept[failing].superblock.epoch);
+        }
     }
 }
 
 /// Starts a session in which data_2 persists only this many superblocks, which is refused: I/Os start only after all targets have
 /// persisted that the set is in use.
 fn start_session_with_superblocks_of_data_2(superblocks: u32) {
-    let superblocks = [Some(u32::MAX), Some(superblocks), Some(u32::MAX)];
-    let args = "--degraded on --control-timeout 1";
-    let started = Deployment::try_keeping(&empty(), args, [Fault::None; 3], superblocks, 1);
-    let (error, ports) = started.err().expect("an error");
+    let mut plan = Plan::set(&blank(BLOCKS), "--control-timeout 1");
+    plan.superblocks[1] = Some(superblocks);
+    let (error, ports) = Deployment::start(plan).err().expect("an error");
     assert_eq!(ErrorCode(error.error_code), ErrorCode::TIME_OUT);
     for value in [&format!(":{}: ", ports[1].number()), " 1s "] {
         assert!(error.message.contains(value), "{}", error.message);
@@ -362,198 +388,197 @@ fn no_io_begins_before_all_targets_have_committed_that_they_are_in_use() {
     start_session_with_superblocks_of_data_2(1);
 }
 
+// Rebuilds.
+
 const REJOIN_BLOCKS: u64 = 40;
 
-fn empty_chunk() -> Vec<u8> {
-    vec![0; REJOIN_BLOCKS as usize * HALF]
-}
-
-/// The n-th I/O of a target fails.
-fn fails(nth: u64) -> Fault {
-    let result = ErrorCode::IO_FAILED.0;
-    Fault::FailIo { nth, result }
-}
-
-fn write_from(deployment: &mut Deployment, content: &[u8], from: u64, blocks: u64) {
-    let initiator = &mut deployment.initiator;
-    initiator.memory.write(0, content).expect("inside");
-    for block in from..from + blocks {
-        assert_eq!(
-            initiator.io(Write, block, 1),
-            ErrorCode::SUCCESS,
-            "block {block}"
-        );
-    }
+fn replacement() -> Kept {
+    Kept::new(vec![0; REJOIN_BLOCKS as usize * HALF])
 }
 
 #[test]
 fn empty_replacement_target_is_rebuilt_during_io() {
-    let old = text(REJOIN_BLOCKS, STORED);
-    let new = text(2 * REJOIN_BLOCKS, STORED)[REJOIN_BLOCKS as usize * STORED..].to_vec();
-    let stripes = Stripes::of(&old, Checksum::Crc32c);
+    let (old, new) = two_contents(REJOIN_BLOCKS);
     for matrix in ["vandermonde", "cauchy"] {
         for (target, name) in NAMES.iter().enumerate() {
-            let mut faults = [Fault::None; 3];
-            faults[target] = fails(0);
-            // The chunks have no parity of the other matrix: all blocks are written first.
-            let args = format!("--degraded on --matrix-type {matrix}");
-            let mut deployment = Deployment::with(&stripes.0, &args, faults, 1);
-            write_from(&mut deployment, &old, 0, REJOIN_BLOCKS);
-            deployment.last_content_of(target);
+            let args = format!("--matrix-type {matrix}");
+            let plan = Plan::set(&blank(REJOIN_BLOCKS), &args).fault(target, fails(0));
+            let mut deployment = plan.start();
+            deployment.write_content(&old);
+            deployment.detached(target);
             deployment.expect_content(&old);
-            deployment.replace(target, empty_chunk(), Fault::None);
+            deployment.replace(target, replacement(), Fault::None);
             deployment.wait_for_log(LogEvent::RebuildStarted {
                 target: name,
                 stripes: REJOIN_BLOCKS,
                 all: true,
             });
-            write_from(&mut deployment, &new, 0, REJOIN_BLOCKS / 2);
+            deployment.write_content(&new[..new.len() / 2]);
             deployment.wait_for_log(LogEvent::TargetUpToDate(name));
             let now = [&new[..new.len() / 2], &old[old.len() / 2..]].concat();
             deployment.expect_content(&now);
             let end = deployment.end();
-            assert_eq!(end.statistics["redundancy"]["state"], "healthy", "{name}");
-            assert_eq!(end.statistics["redundancy"]["missed_stripes"], 0);
+            assert_eq!(redundancy(&end, target), ("healthy", 1, 0), "{name}");
             assert_eq!(
                 end.statistics["redundancy"]["rebuilt_stripes"],
                 REJOIN_BLOCKS
             );
             assert_eq!(end.statistics["failed_count"], 0);
             if matrix == "vandermonde" {
-                let expected = Stripes::of(&now, Checksum::Crc32c);
-                assert!(
-                    end.halves[target] == expected.0[target],
-                    "what {name} holds"
-                );
+                expect_chunks(&end.kept, &[0, 1, 2], &now);
             }
         }
+    }
+}
+
+#[test]
+fn target_that_is_back_with_its_data_gets_only_what_it_has_missed() {
+    let (old, new) = two_contents(REJOIN_BLOCKS);
+    let set = written(&old);
+    for (target, name) in NAMES.iter().enumerate() {
+        let mut deployment = Plan::set(&set, "").fault(target, fails(2)).start();
+        deployment.write_content(&new[..5 * LOGICAL]);
+        let kept = deployment.detached(target);
+        deployment.replace(target, kept, Fault::None);
+        deployment.wait_for_log(LogEvent::RebuildStarted {
+            target: name,
+            stripes: 3,
+            all: false,
+        });
+        deployment.wait_for_log(LogEvent::TargetUpToDate(name));
+        let end = deployment.end();
+        assert_eq!(redundancy(&end, target), ("healthy", 1, 0), "{name}");
+        assert_eq!(end.statistics["redundancy"]["rebuilt_stripes"], 3, "{name}");
+        let now = [&new[..5 * LOGICAL], &old[5 * LOGICAL..]].concat();
+        expect_chunks(&end.kept, &[0, 1, 2], &now);
+    }
+}
+
+#[test]
+fn older_copy_of_a_target_is_rebuilt_completely() {
+    let (old, new) = two_contents(REJOIN_BLOCKS);
+    let before = written(&old);
+    let set = overwritten(&before, &new);
+    for (target, name) in NAMES.iter().enumerate() {
+        let mut kept = set.clone();
+        kept[target].clone_from(&before[target]);
+        let mut deployment = Plan::set(&kept, "").start();
+        deployment.expect_content(&new);
+        deployment.wait_for_log(LogEvent::TargetUpToDate(name));
+        let end = deployment.end();
+        let counts = &end.statistics["redundancy"];
+        assert_eq!(counts["rebuilt_stripes"], REJOIN_BLOCKS, "{name}");
+        assert_eq!(end.statistics["corrected"], serde_json::json!([0, 0, 0]));
+        expect_chunks(&end.kept, &[0, 1, 2], &new);
     }
 }
 
 #[test]
 fn rebuilt_target_covers_another_failure() {
-    let content = text(REJOIN_BLOCKS, STORED);
-    for (first, second) in [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)] {
-        let mut faults = [Fault::None; 3];
-        faults[first] = fails(0);
+    let content = text(REJOIN_BLOCKS, LOGICAL);
+    for (first, second) in PAIRS {
         // It stores all blocks, and reads them for the rebuild of the first one; then it fails.
-        faults[second] = fails(2 * REJOIN_BLOCKS);
-        let halves = [empty_chunk(), empty_chunk(), empty_chunk()];
-        let mut deployment = Deployment::with(&halves, "--degraded on", faults, 1);
-        write_from(&mut deployment, &content, 0, REJOIN_BLOCKS);
-        deployment.last_content_of(first);
-        deployment.replace(first, empty_chunk(), Fault::None);
+        let faults = [(first, fails(0)), (second, fails(2 * REJOIN_BLOCKS))];
+        let plan = Plan::set(&blank(REJOIN_BLOCKS), "").faults(&faults);
+        let mut deployment = plan.start();
+        deployment.write_content(&content);
+        deployment.detached(first);
+        deployment.replace(first, replacement(), Fault::None);
         deployment.wait_for_log(LogEvent::TargetUpToDate(NAMES[first]));
-        write_from(&mut deployment, &content, 0, 1);
+        deployment.write_content(&content[..LOGICAL]);
         deployment.expect_content(&content);
-        deployment.last_content_of(second);
-        deployment.replace(second, empty_chunk(), Fault::None);
+        deployment.detached(second);
+        deployment.replace(second, replacement(), Fault::None);
         deployment.wait_for_log(LogEvent::TargetUpToDate(NAMES[second]));
         deployment.expect_content(&content);
         let end = deployment.end();
-        assert_eq!(end.statistics["redundancy"]["state"], "healthy");
-        assert!(Stripes(end.halves) == Stripes::of(&content, Checksum::Crc32c));
+        assert_eq!(redundancy(&end, second), ("healthy", 1, 0));
+        expect_chunks(&end.kept, &[0, 1, 2], &content);
     }
 }
 
 #[test]
 fn every_replacement_target_persists_its_own_superblock() {
-    let content = text(REJOIN_BLOCKS, STORED);
+    let content = text(REJOIN_BLOCKS, LOGICAL);
     for (target, name) in NAMES.iter().enumerate() {
-        let mut faults = [Fault::None; 3];
-        faults[target] = fails(0);
-        let (halves, keeps) = (
-            [empty_chunk(), empty_chunk(), empty_chunk()],
-            Some(u32::MAX),
-        );
-        // The scrub of a new set would read from its targets.
-        let args = "--degraded on --scrub off";
-        let mut deployment = Deployment::keeping(&halves, args, faults, [keeps; 3], 1);
-        write_from(&mut deployment, &content, 0, REJOIN_BLOCKS);
-        deployment.last_content_of(target);
+        let plan = Plan::set(&blank(REJOIN_BLOCKS), "").fault(target, fails(0));
+        let mut deployment = plan.start();
+        deployment.write_content(&content);
+        deployment.detached(target);
         // It persists that it has nothing, and disconnects before it has anything.
-        deployment.replace_keeping(target, empty_chunk(), fails(10), keeps);
-        deployment.last_content_of(target);
-        deployment.replace_keeping(target, empty_chunk(), Fault::None, keeps);
+        deployment.replace(target, replacement(), fails(10));
+        deployment.detached(target);
+        deployment.replace(target, replacement(), Fault::None);
         deployment.wait_for_log(LogEvent::TargetUpToDate(name));
         deployment.expect_content(&content);
         let end = deployment.end();
-        assert_eq!(end.statistics["redundancy"]["state"], "healthy", "{name}");
-        let expected = Stripes::of(&content, Checksum::Crc32c);
-        assert!(Stripes(end.halves).without_checksums() == expected.without_checksums());
+        assert_eq!(redundancy(&end, target), ("healthy", 2, 0), "{name}");
+        expect_chunks(&end.kept, &[0, 1, 2], &content);
+        for (member, kept) in end.kept.iter().enumerate() {
+            let superblock = &kept.superblock;
+            assert_eq!(superblock.member as usize, member);
+            assert_eq!(superblock.state, RecordState::Clean);
+            assert_eq!(superblock.epoch_id, end.kept[0].superblock.epoch_id);
+        }
     }
 }
 
 #[test]
-fn failure_during_a_rebuild_loses_only_blocks_not_yet_rebuilt() {
-    let content = text(REJOIN_BLOCKS, STORED);
-    let stripes = Stripes::of(&content, Checksum::Crc32c);
-    for (first, second, third) in [(0, 1, 2), (1, 2, 0), (2, 0, 1)] {
-        let mut faults = [Fault::None; 3];
-        faults[first] = fails(0);
-        // It fails to read one of the chunks for the rebuild, which leaves that block for later.
-        faults[second] = fails(20);
-        // It stores one block and reads all for the rebuild; then it fails.
-        faults[third] = fails(1 + REJOIN_BLOCKS);
-        let mut deployment = Deployment::with(&stripes.0, "--degraded on", faults, 1);
-        write_from(&mut deployment, &content, 0, 1);
-        deployment.last_content_of(first);
-        deployment.replace(first, empty_chunk(), Fault::None);
-        deployment.wait_for_log(LogEvent::RebuildRetried { stripes: 1 });
+fn unreadable_chunk_does_not_keep_a_rebuild_from_completing() {
+    let content = text(REJOIN_BLOCKS, LOGICAL);
+    let set = written(&content);
+    for (target, unreadable) in [(0, 1), (1, 2), (2, 0)] {
+        let faults = [(target, fails(0)), (unreadable, Fault::UnreadableBlock(7))];
+        let mut deployment = Plan::set(&set, "").faults(&faults).start();
+        deployment.write_content(&content[..LOGICAL]);
+        deployment.detached(target);
+        deployment.replace(target, replacement(), Fault::None);
+        deployment.wait_for_log(LogEvent::TargetUpToDate(NAMES[target]));
         let initiator = &mut deployment.initiator;
-        assert_eq!(initiator.io(Write, 0, 1), ErrorCode::IO_FAILED);
-        assert_eq!(
-            initiator.io(Write, 1, 1),
-            ErrorCode::IO_FAILED,
-            "nothing is written any more"
-        );
         initiator
             .memory
             .fill(0, content.len(), 0xee)
             .expect("inside");
-        let mut failed = Vec::new();
-        for (block, expected) in content.chunks(STORED).enumerate() {
-            match initiator.io(Read, block as u64, 1) {
-                ErrorCode::SUCCESS => assert_eq!(initiator.block(block as u64), expected),
-                code => {
-                    assert_eq!(code, ErrorCode::IO_FAILED);
-                    assert_eq!(initiator.block(block as u64), [0xee; STORED]);
-                    failed.push(block);
-                }
+        for (block, expected) in content.chunks(LOGICAL).enumerate() {
+            let code = initiator.io(Read, block as u64, 1);
+            if block == 7 {
+                assert_eq!(code, ErrorCode::IO_FAILED, "{target} {unreadable}");
+                assert_eq!(initiator.block(7), [0xee; LOGICAL]);
+            } else {
+                assert_eq!(code, ErrorCode::SUCCESS, "block {block}");
+                assert_eq!(initiator.block(block as u64), expected);
             }
         }
-        // The one that was being written, and the one that was not rebuilt.
-        assert!(failed.len() == 2 && failed[0] == 0, "{failed:?}");
+        deployment.write_content(&content);
+        deployment.expect_content(&content);
         let end = deployment.end();
-        assert_eq!(end.statistics["redundancy"]["state"], "failed");
-        assert_eq!(end.statistics["redundancy"]["missed_stripes"], 2);
+        assert_eq!(redundancy(&end, target), ("healthy", 1, 0));
+        expect_chunks(&end.kept, &[0, 1, 2], &content);
     }
 }
 
 #[test]
 fn discarded_target_is_rebuilt_completely() {
-    let content = text(REJOIN_BLOCKS, STORED);
-    let stripes = Stripes::of(&content, Checksum::Crc32c);
+    let (older, content) = two_contents(REJOIN_BLOCKS);
+    let before = written(&older);
+    let set = overwritten(&before, &content);
     for (target, name) in NAMES.iter().enumerate() {
         // It has older versions of the blocks, each of them whole.
-        let mut halves = stripes.0.clone();
-        let older = text(2 * REJOIN_BLOCKS, STORED)[REJOIN_BLOCKS as usize * STORED..].to_vec();
-        halves[target] = Stripes::of(&older, Checksum::Crc32c).0[target].clone();
-        let args = format!("--degraded on --rebuild {name}");
-        let mut deployment = Deployment::start(&halves, &args);
+        let mut kept = set.clone();
+        kept[target].content.clone_from(&before[target].content);
+        let mut deployment = Plan::set(&kept, &format!("--rebuild {name}")).start();
         deployment.expect_content(&content);
         deployment.wait_for_log(LogEvent::TargetUpToDate(name));
         deployment.expect_content(&content);
         let end = deployment.end();
-        assert!(Stripes(end.halves) == stripes, "what {name} holds");
+        expect_chunks(&end.kept, &[0, 1, 2], &content);
         assert_eq!(
             end.statistics["redundancy"]["rebuilt_stripes"],
             REJOIN_BLOCKS
         );
-        let corrected = &end.statistics["corrected"];
         assert_eq!(
-            corrected,
-            &serde_json::json!([0, 0, 0]),
+            end.statistics["corrected"],
+            serde_json::json!([0, 0, 0]),
             "it was not even looked at"
         );
     }

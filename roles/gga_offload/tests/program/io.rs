@@ -5,11 +5,13 @@ use std::collections::HashSet;
 use conformance::target::Fault;
 use deployment::log::LogEvent;
 use doca::ErrorCode;
-use role_common::stored_block::Checksum;
 use wire::io_message::IoMessageType::{self, Read, Write};
 use wire::io_message::Repr;
 
-use crate::{Deployment, HALF, Stripes, TAIL, command, noise, text};
+use crate::{
+    Deployment, HALF, LOGICAL, Plan, Stripes, TAIL, blank, command, expect_chunks, noise, stamped,
+    text,
+};
 
 const STORED: usize = 2 * HALF;
 
@@ -21,95 +23,98 @@ fn empty(blocks: usize) -> [Vec<u8>; 3] {
 #[test]
 fn writes_are_striped_over_three_targets_and_read_back() {
     let content = text(8, STORED);
-    for (args, checksum) in [("", Checksum::Crc32c), ("--checksum=off", Checksum::Off)] {
-        let mut deployment = Deployment::start(&empty(8), args);
-        let initiator = &mut deployment.initiator;
-        assert_eq!(
-            (initiator.details.block_size, initiator.details.total_size),
-            (1024, 8192)
-        );
-        initiator.memory.write(0, &content).expect("inside");
-        assert_eq!(initiator.io(Write, 0, 1), ErrorCode::SUCCESS);
-        assert_eq!(
-            initiator.io(Write, 1, 7),
-            ErrorCode::SUCCESS,
-            "several blocks"
-        );
-        initiator
-            .memory
-            .fill(0, content.len(), 0xee)
-            .expect("inside");
-        assert_eq!(initiator.io(Read, 0, 8), ErrorCode::SUCCESS);
-        assert_eq!(initiator.bytes(0, content.len()), content);
-        let end = deployment.end();
-        assert_eq!(
-            Stripes(end.halves),
-            Stripes::of(&content, checksum),
-            "byte by byte"
-        );
-        assert_eq!(end.statistics["operation_count"], 3);
-        assert_eq!(end.statistics["failed_count"], 0);
-    }
+    let mut deployment = Plan::reference(&empty(8), "").start();
+    let initiator = &mut deployment.initiator;
+    assert_eq!(
+        (initiator.details.block_size, initiator.details.total_size),
+        (1024, 8192)
+    );
+    initiator.memory.write(0, &content).expect("inside");
+    assert_eq!(initiator.io(Write, 0, 1), ErrorCode::SUCCESS);
+    assert_eq!(
+        initiator.io(Write, 1, 7),
+        ErrorCode::SUCCESS,
+        "several blocks"
+    );
+    initiator
+        .memory
+        .fill(0, content.len(), 0xee)
+        .expect("inside");
+    assert_eq!(initiator.io(Read, 0, 8), ErrorCode::SUCCESS);
+    assert_eq!(initiator.bytes(0, content.len()), content);
+    let end = deployment.end();
+    assert_eq!(
+        Stripes(end.contents()),
+        Stripes::of(&content),
+        "byte by byte"
+    );
+    assert_eq!(end.statistics["operation_count"], 3);
+    assert_eq!(end.statistics["failed_count"], 0);
+    let messages = end.recorder.messages();
+    assert!(
+        messages
+            .iter()
+            .all(|it| matches!(it.io.message_type, Read | Write)),
+        "a session of the reference"
+    );
 }
 
 /// Every second read does without a data chunk, data_2 and data_1 in turn.
 #[test]
 fn whole_blocks_of_releases_3_0_and_3_1_are_read_and_not_written() {
     let content = text(8, STORED);
-    for checksum in [Checksum::Off, Checksum::Crc32c] {
-        let stripes = Stripes::of(&content, checksum);
-        let whole = stripes.whole_blocks();
-        let flags = "--placement whole-blocks --trigger-recovery-read-every-n 2";
-        let mut deployment = Deployment::start(&whole, flags);
-        let initiator = &mut deployment.initiator;
-        assert_eq!(
-            (initiator.details.block_size, initiator.details.total_size),
-            (1024, 8192)
-        );
-        for _ in 0..4 {
-            initiator.memory.fill(0, content.len(), 0).expect("inside");
-            assert_eq!(initiator.io(Read, 0, 8), ErrorCode::SUCCESS);
-            assert_eq!(initiator.bytes(0, content.len()), content);
-            assert_eq!(initiator.io(Read, 3, 1), ErrorCode::SUCCESS);
-        }
-        assert_eq!(initiator.io(Write, 0, 1), ErrorCode::INVALID_VALUE);
-        let end = deployment.end();
-        assert_eq!(end.halves, whole, "as it was");
-        assert_eq!(end.statistics["failed_count"], 1);
-    }
-}
-
-/// A target that rejoins would have to be written.
-#[test]
-fn whole_blocks_are_refused_with_degraded_on() {
-    let flags = "-d 03:00.0 -r 3b:00.0 --cpu 0 --data-1-storage 127.0.0.1:1 --data-2-storage 127.0.0.1:2 \
-         --data-p-storage 127.0.0.1:3 --placement whole-blocks --degraded on";
-    let output = command(flags).output().expect("a process");
-    assert_eq!(output.status.code(), Some(2));
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    for value in ["--placement", "whole-blocks", "--degraded"] {
-        assert!(text.contains(value), "{text}");
-    }
-}
-
-#[test]
-fn a_wrong_chunk_of_whole_blocks_is_corrected_and_not_repaired() {
-    let content = text(8, STORED);
-    let stripes = Stripes::of(&content, Checksum::Crc32c).flip(0, 2, 20);
-    let whole = stripes.whole_blocks();
-    let mut deployment = Deployment::start(&whole, "--placement whole-blocks --scrub once");
+    let whole = Stripes::of(&content).whole_blocks();
+    let flags = "--placement whole-blocks --trigger-recovery-read-every-n 2";
+    let mut deployment = Plan::reference(&whole, flags).start();
     let initiator = &mut deployment.initiator;
-    for _ in 0..3 {
+    assert_eq!(
+        (initiator.details.block_size, initiator.details.total_size),
+        (1024, 8192)
+    );
+    for _ in 0..4 {
+        initiator.memory.fill(0, content.len(), 0).expect("inside");
         assert_eq!(initiator.io(Read, 0, 8), ErrorCode::SUCCESS);
         assert_eq!(initiator.bytes(0, content.len()), content);
+        assert_eq!(initiator.io(Read, 3, 1), ErrorCode::SUCCESS);
     }
-    assert_eq!(deployment.end().halves, whole, "as it was");
+    assert_eq!(initiator.io(Write, 0, 1), ErrorCode::INVALID_VALUE);
+    let end = deployment.end();
+    assert_eq!(end.contents(), whole, "as it was");
+    assert_eq!(end.statistics["failed_count"], 1);
+}
+
+#[test]
+fn flags_that_need_the_other_form_of_blocks_are_refused() {
+    for (flags, values) in [
+        // Nothing is written to such targets.
+        (
+            "--placement whole-blocks --logical-block-size 896",
+            ["--placement whole-blocks", "--logical-block-size"],
+        ),
+        ("--degraded on", ["--degraded on", "--logical-block-size"]),
+        (
+            "--degraded off --logical-block-size 896",
+            ["--degraded off", "--logical-block-size"],
+        ),
+        ("--rebuild data_1", ["--rebuild", "--logical-block-size"]),
+    ] {
+        let args = format!(
+            "-d 03:00.0 -r 3b:00.0 --cpu 0 --data-1-storage 127.0.0.1:1 --data-2-storage 127.0.0.1:2 \
+             --data-p-storage 127.0.0.1:3 {flags}"
+        );
+        let output = command(&args).output().expect("a process");
+        assert_eq!(output.status.code(), Some(2), "{flags}");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        for value in values {
+            assert!(text.contains(value), "{flags}: {text}");
+        }
+    }
 }
 
 #[test]
 fn up_to_255_blocks_are_one_io_and_256_an_error() {
     let content = text(255, STORED);
-    let mut deployment = Deployment::start(&empty(300), "");
+    let mut deployment = Plan::reference(&empty(300), "").start();
     let initiator = &mut deployment.initiator;
     initiator.memory.write(0, &content).expect("inside");
     assert_eq!(initiator.io(Write, 0, 256), ErrorCode::INVALID_VALUE);
@@ -127,8 +132,8 @@ fn up_to_255_blocks_are_one_io_and_256_an_error() {
 #[test]
 fn requests_outside_of_the_memories_are_errors_and_the_worker_goes_on() {
     let content = text(8, STORED);
-    let stripes = Stripes::of(&content, Checksum::Crc32c);
-    let mut deployment = Deployment::start(&stripes.0, "");
+    let stripes = Stripes::of(&content);
+    let mut deployment = Plan::reference(&stripes.0, "").start();
     let initiator = &mut deployment.initiator;
     let memory = initiator.memory.len() as u64;
     for (size, requester, storage) in [
@@ -178,21 +183,20 @@ fn requests_outside_of_the_memories_are_errors_and_the_worker_goes_on() {
     );
     let end = deployment.end();
     assert_eq!(end.statistics["failed_count"], 20);
-    assert_eq!(Stripes(end.halves), stripes, "nothing was written");
+    assert_eq!(Stripes(end.contents()), stripes, "nothing was written");
 }
 
 #[test]
 fn an_error_of_any_target_is_the_error_of_its_io_only() {
     let content = text(4, STORED);
-    let stripes = Stripes::of(&content, Checksum::Crc32c);
+    let stripes = Stripes::of(&content);
     for target in 0..3 {
-        let fault = |nth| Fault::FailIo {
-            nth,
+        let fault = Fault::FailIo {
+            nth: 0,
             result: ErrorCode::NOT_PERMITTED.0,
         };
-        let mut faults = [Fault::None; 3];
-        faults[target] = fault(0);
-        let mut deployment = Deployment::with(&stripes.0, "", faults, 1);
+        let plan = Plan::reference(&stripes.0, "").fault(target, fault);
+        let mut deployment = plan.start();
         let initiator = &mut deployment.initiator;
         initiator.memory.write(0, &content).expect("inside");
         assert_eq!(
@@ -208,7 +212,7 @@ fn an_error_of_any_target_is_the_error_of_its_io_only() {
 
 #[test]
 fn content_that_does_not_compress_names_the_flag_that_helps() {
-    let mut deployment = Deployment::start(&empty(4), "");
+    let mut deployment = Plan::reference(&empty(4), "").start();
     let initiator = &mut deployment.initiator;
     initiator
         .memory
@@ -230,13 +234,12 @@ fn content_that_does_not_compress_names_the_flag_that_helps() {
 
 #[test]
 fn a_logical_block_size_holds_noise() {
-    // 2 * 512 bytes hold any 960 bytes.
-    let content = noise(960 * 8, 2);
-    let mut deployment = Deployment::start(&empty(8), "--logical-block-size 960");
+    let content = noise(LOGICAL * 8, 2);
+    let mut deployment = Plan::set(&blank(8), "").start();
     let initiator = &mut deployment.initiator;
     assert_eq!(
         (initiator.details.block_size, initiator.details.total_size),
-        (960, 7680)
+        (LOGICAL as u32, 8 * LOGICAL as u64)
     );
     initiator.memory.write(0, &content).expect("inside");
     assert_eq!(initiator.io(Write, 0, 8), ErrorCode::SUCCESS);
@@ -253,22 +256,19 @@ fn a_logical_block_size_holds_noise() {
         [0xee; 100],
         "not a byte more"
     );
-    deployment.end();
+    let end = deployment.end();
+    expect_chunks(&end.kept, &[0, 1, 2], &content);
 }
 
 #[test]
 fn reads_of_blocks_that_were_never_written_are_errors() {
-    let mut deployment = Deployment::start(&empty(4), "");
+    let mut deployment = Plan::reference(&empty(4), "").start();
     assert_eq!(deployment.initiator.io(Read, 2, 1), ErrorCode::IO_FAILED);
     let end = deployment.end();
     end.expect_line(&["block 2", "never"]);
 }
 
-/// Bytes of blocks of any content.
-const LOGICAL: usize = 960;
-const ANY_CONTENT: &str = "--logical-block-size 960";
-
-/// Reads a block into memory that holds something else. Returns its content.
+/// Reads a block of a set into memory that holds something else. Returns its content.
 fn read_logical(deployment: &mut Deployment, block: u64) -> Result<Vec<u8>, ErrorCode> {
     let initiator = &mut deployment.initiator;
     let offset = block as usize * LOGICAL;
@@ -283,83 +283,72 @@ fn read_logical(deployment: &mut Deployment, block: u64) -> Result<Vec<u8>, Erro
 }
 
 #[test]
-fn blocks_of_any_content_are_zero_until_they_are_written() {
-    for checksum in ["crc32c", "off"] {
-        let args = format!("{ANY_CONTENT} --checksum {checksum}");
-        let mut deployment = Deployment::start(&empty(4), &args);
-        assert_eq!(read_logical(&mut deployment, 2), Ok(vec![0; LOGICAL]));
-        let content = noise(LOGICAL, 3);
+fn blocks_of_a_set_are_zeros_until_they_are_written_with_any_target_lost() {
+    let content = noise(LOGICAL, 3);
+    for lost in 0..3 {
+        let fault = Fault::FailIo {
+            nth: 0,
+            result: ErrorCode::IO_FAILED.0,
+        };
+        let plan = Plan::set(&blank(4), "").fault(lost, fault);
+        let mut deployment = plan.start();
         let initiator = &mut deployment.initiator;
         initiator.memory.write(LOGICAL, &content).expect("inside");
         assert_eq!(initiator.io(Write, 1, 1), ErrorCode::SUCCESS);
-        assert_eq!(read_logical(&mut deployment, 1), Ok(content));
         assert_eq!(read_logical(&mut deployment, 2), Ok(vec![0; LOGICAL]));
-        // A set without superblocks is left as it is.
+        assert_eq!(read_logical(&mut deployment, 1), Ok(content.clone()));
+        assert_eq!(read_logical(&mut deployment, 3), Ok(vec![0; LOGICAL]));
         let end = deployment.end();
-        assert_eq!(end.halves[0][2 * HALF..], [0; 2 * HALF]);
+        assert_eq!(end.statistics["redundancy"]["state"], "degraded");
         assert_eq!(end.statistics["uncorrectable"], 0);
-    }
-}
-
-#[test]
-fn zeroed_chunks_of_a_written_block_are_no_unwritten_block() {
-    for checksum in ["crc32c", "off"] {
-        let args = format!("{ANY_CONTENT} --checksum {checksum}");
-        let mut deployment = Deployment::start(&empty(4), &args);
-        let content = noise(LOGICAL, 4);
-        let initiator = &mut deployment.initiator;
-        initiator.memory.write(LOGICAL, &content).expect("inside");
-        assert_eq!(initiator.io(Write, 1, 1), ErrorCode::SUCCESS);
-        let written = deployment.end().halves;
-        for (one, other) in [(0, 1), (0, 2), (1, 2)] {
-            let mut halves = written.clone();
-            for target in [one, other] {
-                halves[target][HALF..2 * HALF].fill(0);
-            }
-            let mut deployment = Deployment::start(&halves, &args);
-            let found = read_logical(&mut deployment, 1);
-            assert_eq!(
-                found,
-                Err(ErrorCode::IO_FAILED),
-                "{args}, {one} and {other}"
-            );
-            deployment.end();
+        for target in (0..3).filter(|&target| target != lost) {
+            let unwritten = [0, 2, 3].map(|stripe| stamped(&end.kept[target], target, stripe).0);
+            assert_eq!(unwritten, [(0, 0); 3]);
         }
     }
 }
 
 #[test]
-fn first_scrub_stores_blocks_of_zeros() {
-    let records = [Some(u32::MAX); 3];
-    let args = format!("{ANY_CONTENT} --degraded on");
-    let mut deployment = Deployment::keeping(&empty(4), &args, [Fault::None; 3], records, 1);
+fn new_set_is_scrubbed_once_and_stays_unwritten() {
+    let mut plan = Plan::set(&blank(4), "");
+    plan.args = format!("--logical-block-size {LOGICAL}");
+    let mut deployment = plan.start();
     deployment.wait_for_log(LogEvent::ScrubCompleted);
     assert_eq!(read_logical(&mut deployment, 3), Ok(vec![0; LOGICAL]));
     let end = deployment.end();
+    let scrubbed = &end.statistics["redundancy"]["scrubbed"];
     assert_eq!(
-        end.statistics["redundancy"]["scrubbed"]["converted"], 4,
-        "{}",
-        end.statistics
+        (&scrubbed["stripes"], &scrubbed["lost"]),
+        (&4.into(), &0.into())
     );
-    for half in &end.halves {
-        let is_unwritten = |chunk: &[u8]| chunk.iter().all(|&byte| byte == 0);
-        assert!(!half.chunks(HALF).any(is_unwritten));
+    for kept in &end.kept {
+        assert!(kept.content.iter().all(|&byte| byte == 0));
     }
+    let mut again = Plan::set(&end.kept, "");
+    again.args = format!("--logical-block-size {LOGICAL}");
+    let end = again.start().end();
+    assert_eq!(end.statistics["redundancy"]["scrubbed"]["stripes"], 0);
 }
 
 #[test]
 fn ios_on_one_block_at_a_time_do_not_tear_it() {
-    const ROUNDS: u64 = 300;
     // Requests of one worker reach all targets in one order; those of two workers interleave.
     let args = "--trigger-recovery-read-every-n 2";
-    let mut deployment = Deployment::with(&empty(4), args, [Fault::None; 3], 2);
+    for plan in [Plan::reference(&empty(4), args), Plan::set(&blank(4), args)] {
+        ios_on_one_block(plan.workers(2).start());
+    }
+}
+
+fn ios_on_one_block(mut deployment: Deployment) {
+    const ROUNDS: u64 = 300;
     let initiator = &mut deployment.initiator;
+    let size = initiator.details.block_size as usize;
     // Each writer has its own block in memory, and each reader its own range.
-    let versions: Vec<Vec<u8>> = (0..4u8).map(|version| vec![version + 1; STORED]).collect();
+    let versions: Vec<Vec<u8>> = (0..4u8).map(|version| vec![version + 1; size]).collect();
     for (version, bytes) in versions.iter().enumerate() {
         initiator
             .memory
-            .write(version * STORED, bytes)
+            .write(version * size, bytes)
             .expect("inside");
     }
     let request = |kind: IoMessageType, place: u64| {
@@ -367,9 +356,9 @@ fn ios_on_one_block_at_a_time_do_not_tear_it() {
             message_type: kind,
             user_data: place,
             result: 0,
-            size: STORED as u32,
-            requester_offset: place * STORED as u64,
-            storage_offset: STORED as u64,
+            size: size as u32,
+            requester_offset: place * size as u64,
+            storage_offset: size as u64,
         };
         repr.to_bytes()
     };
@@ -386,7 +375,7 @@ fn ios_on_one_block_at_a_time_do_not_tear_it() {
             assert_eq!(answer.result, ErrorCode::SUCCESS.0);
         }
         for place in 4..8 {
-            let read = initiator.bytes(place * STORED, STORED);
+            let read = initiator.bytes(place * size, size);
             assert!(versions.contains(&read), "a torn block: {:?}", &read[..8]);
             seen.insert(read[0]);
         }
@@ -401,7 +390,7 @@ fn ios_on_one_block_at_a_time_do_not_tear_it() {
 #[test]
 fn content_that_cannot_be_fetched_fails_its_write_and_no_other() {
     for workers in [1, 2] {
-        let mut deployment = Deployment::with(&empty(8), "", [Fault::None; 3], workers);
+        let mut deployment = Plan::reference(&empty(8), "").workers(workers).start();
         let initiator = &mut deployment.initiator;
         initiator.memory.write(0, &text(8, STORED)).expect("inside");
         assert_eq!(initiator.io(Write, 0, 8), ErrorCode::SUCCESS);
@@ -442,8 +431,8 @@ fn content_that_cannot_be_fetched_fails_its_write_and_no_other() {
 /// this value, without other effect.
 fn logged_without_effect(fault: Fault, value: &str) {
     let content = text(4, STORED);
-    let stripes = Stripes::of(&content, Checksum::Crc32c);
-    let mut deployment = Deployment::with(&stripes.0, "", [Fault::None, fault, Fault::None], 1);
+    let stripes = Stripes::of(&content);
+    let mut deployment = Plan::reference(&stripes.0, "").fault(1, fault).start();
     let initiator = &mut deployment.initiator;
     for _ in 0..20 {
         assert_eq!(initiator.io(Read, 0, 4), ErrorCode::SUCCESS);

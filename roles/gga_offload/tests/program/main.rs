@@ -3,6 +3,7 @@
 mod corruption;
 mod degraded;
 mod io;
+mod versions;
 
 use std::process::Command;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use conformance::target::{Fault, Script, ScriptedTarget};
+use conformance::target::{Fault, Kept, Recorder, Script, ScriptedTarget};
 use deployment::log::{LogEvent, events};
 use deployment::port::Port;
 use deployment::process::Process;
@@ -19,13 +20,17 @@ use doca::{
     Access, Buf, BufInventory, Completion, Connection, Consumer, CtxState, Device, ErrorCode,
     Event, MemoryRegion, Mmap, Pe, Producer, Task,
 };
+use role_common::checksum::crc32c;
 use role_common::control::{ChannelEvent, ComchClientChannel, ControlChannel as _, Waiter};
 use role_common::shutdown::Shutdown;
-use role_common::stored_block::{Checksum, Encoder, Geometry, Place};
-use role_common::superblock::SetId;
+use role_common::stored_block::{Encoder, Geometry};
 use rustix::mm::{MprotectFlags, mprotect};
-use wire::control::{ErrorResponse, InitStorage, Message, Payload, StorageDetails};
+use wire::control::{
+    ErrorResponse, FEATURE_FLUSH, FEATURE_VERSIONS, FeatureQuery, InitStorage, Message, Payload,
+    StorageDetails,
+};
 use wire::io_message::{self, IoMessage, IoMessageType, Repr};
+use wire::stored_block::ChunkRecord;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -44,25 +49,65 @@ fn command(args: &str) -> Command {
     command
 }
 
-/// A target at this port.
-fn start_target(
-    block_size: usize,
-    content: Vec<u8>,
-    fault: Fault,
-    records: Option<u32>,
-    port: &Port,
-) -> JoinHandle<Vec<u8>> {
-    let script = Script {
-        device: "03:00.0".to_owned(),
-        block_size: block_size as u32,
-        content,
-        fault,
-        features: 0,
-        records,
-        release: wire::release::Release::default(),
-    };
-    let target = ScriptedTarget::listen(script, port.number()).expect("a free port");
-    std::thread::spawn(move || target.serve().expect("a session"))
+/// How a deployment is started.
+struct Plan {
+    /// Storages of data_1, data_2 and data_p.
+    kept: [Kept; 3],
+    /// Further flags of the service.
+    args: String,
+    faults: [Fault; 3],
+    /// Number of superblocks that each target persists before it stops answering these requests; `None` for none at all.
+    superblocks: [Option<u32>; 3],
+    /// Extensions of the data path that targets and initiator announce.
+    features: u32,
+    workers: u32,
+}
+
+impl Plan {
+    /// Blocks in the reference's form, on targets with these contents.
+    fn reference(contents: &[Vec<u8>; 3], args: &str) -> Self {
+        Self {
+            kept: contents.clone().map(Kept::new),
+            args: args.to_owned(),
+            faults: [Fault::None; 3],
+            superblocks: [None; 3],
+            features: 0,
+            workers: 1,
+        }
+    }
+
+    /// A set of these targets, with blocks of [`LOGICAL`] bytes. It is not scrubbed.
+    fn set(kept: &[Kept; 3], args: &str) -> Self {
+        Self {
+            kept: kept.clone(),
+            args: format!("--scrub off --logical-block-size {LOGICAL} {args}"),
+            faults: [Fault::None; 3],
+            superblocks: [Some(u32::MAX); 3],
+            features: FEATURE_FLUSH | FEATURE_VERSIONS,
+            workers: 1,
+        }
+    }
+
+    fn fault(mut self, target: usize, fault: Fault) -> Self {
+        self.faults[target] = fault;
+        self
+    }
+
+    fn faults(mut self, faults: &[(usize, Fault)]) -> Self {
+        for &(target, fault) in faults {
+            self.faults[target] = fault;
+        }
+        self
+    }
+
+    fn workers(mut self, workers: u32) -> Self {
+        self.workers = workers;
+        self
+    }
+
+    fn start(self) -> Deployment {
+        Deployment::start(self).unwrap_or_else(|(error, _)| panic!("{error:?}"))
+    }
 }
 
 /// Results of a deployment.
@@ -71,11 +116,18 @@ struct End {
     statistics: serde_json::Value,
     /// Log of the service.
     stderr: String,
-    /// Chunks on data_1, data_2 and data_p.
-    halves: [Vec<u8>; 3],
+    /// Storages of data_1, data_2 and data_p.
+    kept: [Kept; 3],
+    /// I/O messages of the targets.
+    recorder: Recorder,
 }
 
 impl End {
+    /// Contents of data_1, data_2 and data_p.
+    fn contents(&self) -> [Vec<u8>; 3] {
+        [0, 1, 2].map(|target| self.kept[target].content.clone())
+    }
+
     /// Requires that the service has logged this event.
     fn expect_event(&self, event: LogEvent<'_>) {
         let is_logged = events(&self.stderr).any(|logged| logged == event);
@@ -94,7 +146,9 @@ impl End {
 struct Deployment {
     initiator: Initiator,
     service: Process,
-    targets: Vec<JoinHandle<Vec<u8>>>,
+    targets: Vec<JoinHandle<Kept>>,
+    recorder: Recorder,
+    features: u32,
     /// Reserved, so that no other program takes a port between a target and its replacement.
     ports: [Port; 3],
 }
@@ -103,11 +157,12 @@ impl Deployment {
     /// Reads blocks one by one from block 0, and compares them with `content`.
     fn expect_content(&mut self, content: &[u8]) {
         let initiator = &mut self.initiator;
+        let size = initiator.details.block_size as usize;
         initiator
             .memory
             .fill(0, content.len(), 0xee)
             .expect("inside");
-        for (block, expected) in content.chunks(2 * HALF).enumerate() {
+        for (block, expected) in content.chunks(size).enumerate() {
             assert_eq!(
                 initiator.io(IoMessageType::Read, block as u64, 1),
                 ErrorCode::SUCCESS,
@@ -117,50 +172,45 @@ impl Deployment {
         }
     }
 
-    /// Starts targets with these contents, and a service with these further flags.
-    fn start(halves: &[Vec<u8>; 3], args: &str) -> Self {
-        Self::with(halves, args, [Fault::None; 3], 1)
+    /// Writes `content` block by block from block 0.
+    fn write_content(&mut self, content: &[u8]) {
+        let initiator = &mut self.initiator;
+        let blocks = content.len() / initiator.details.block_size as usize;
+        initiator.memory.write(0, content).expect("inside");
+        for block in 0..blocks as u64 {
+            assert_eq!(
+                initiator.io(IoMessageType::Write, block, 1),
+                ErrorCode::SUCCESS,
+                "block {block}"
+            );
+        }
     }
 
-    /// As [`start`](Self::start), with these faults of the targets, and this many workers.
-    fn with(halves: &[Vec<u8>; 3], args: &str, faults: [Fault; 3], workers: u32) -> Self {
-        Self::keeping(halves, args, faults, [None; 3], workers)
-    }
-
-    /// As [`with`](Self::with), with targets that persist this many superblocks.
-    fn keeping(
-        halves: &[Vec<u8>; 3],
-        args: &str,
-        faults: [Fault; 3],
-        records: [Option<u32>; 3],
-        workers: u32,
-    ) -> Self {
-        Self::try_keeping(halves, args, faults, records, workers)
-            .unwrap_or_else(|(error, _)| panic!("{error:?}"))
-    }
-
-    /// As [`keeping`](Self::keeping); if the response to the start request is an error, returns that and the targets' ports.
-    fn try_keeping(
-        halves: &[Vec<u8>; 3],
-        args: &str,
-        faults: [Fault; 3],
-        records: [Option<u32>; 3],
-        workers: u32,
-    ) -> Result<Self, (ErrorResponse, [Port; 3])> {
+    /// Starts the targets and the service of a plan; if the response to the start request is an error, returns that and the targets' ports.
+    fn start(plan: Plan) -> Result<Self, (ErrorResponse, [Port; 3])> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let channel_name = format!("gga-test-{}-{number}", std::process::id());
+        let Plan {
+            kept,
+            args,
+            faults,
+            superblocks,
+            features,
+            workers,
+        } = plan;
         let block_size = match args.contains("whole-blocks") {
             true => 2 * HALF,
             false => HALF,
         };
         let ports = [(); 3].map(|()| Port::reserve().expect("a free port"));
-        let targets = halves
-            .iter()
-            .zip(&ports)
-            .zip(faults.into_iter().zip(records))
-            .map(|((content, port), (fault, records))| {
-                start_target(block_size, content.clone(), fault, records, port)
+        let recorder = Recorder::default();
+        let targets = kept
+            .into_iter()
+            .enumerate()
+            .map(|(target, kept)| {
+                let script = script(block_size, faults[target], superblocks[target], features);
+                serve(script, target, kept, &ports, &recorder)
             })
             .collect();
         let command = command(&format!(
@@ -173,37 +223,30 @@ impl Deployment {
         ));
         let service = Process::spawn("service", command).expect("started");
         wait_for_log(&service, LogEvent::WaitingForInitiator);
-        match Initiator::connect(&channel_name, workers) {
+        match Initiator::connect(&channel_name, workers, features) {
             Ok(initiator) => Ok(Self {
                 initiator,
                 service,
                 targets,
+                recorder,
+                features,
                 ports,
             }),
             Err(error) => Err((error, ports)),
         }
     }
 
-    /// Waits for the exit of a detached target and returns its content.
-    fn last_content_of(&mut self, target: usize) -> Vec<u8> {
-        let ended = std::mem::replace(&mut self.targets[target], std::thread::spawn(Vec::new));
+    /// Waits for the exit of a detached target and returns its storage.
+    fn detached(&mut self, target: usize) -> Kept {
+        let nothing = std::thread::spawn(|| Kept::new(Vec::new()));
+        let ended = std::mem::replace(&mut self.targets[target], nothing);
         ended.join().expect("a target")
     }
 
-    /// Starts a target with this content in the place of one that has ended.
-    fn replace(&mut self, target: usize, content: Vec<u8>, fault: Fault) {
-        self.replace_keeping(target, content, fault, None);
-    }
-
-    /// As [`replace`](Self::replace), with a target that persists this many superblocks.
-    fn replace_keeping(
-        &mut self,
-        target: usize,
-        content: Vec<u8>,
-        fault: Fault,
-        records: Option<u32>,
-    ) {
-        self.targets[target] = start_target(HALF, content, fault, records, &self.ports[target]);
+    /// Starts a target with this storage in the place of one that has ended.
+    fn replace(&mut self, target: usize, kept: Kept, fault: Fault) {
+        let script = script(HALF, fault, Some(u32::MAX), self.features);
+        self.targets[target] = serve(script, target, kept, &self.ports, &self.recorder);
     }
 
     /// Waits until the service has logged this event.
@@ -236,6 +279,7 @@ impl Deployment {
             initiator,
             mut service,
             targets,
+            recorder,
             ..
         } = self;
         initiator.leave();
@@ -245,15 +289,42 @@ impl Deployment {
         let stdout = service
             .finish(Instant::now() + TIMEOUT, || false)
             .expect("a good end");
-        let mut halves = targets
+        let mut kept = targets
             .into_iter()
             .map(|target| target.join().expect("a target"));
         End {
             statistics: serde_json::from_str(&stdout).expect("statistics"),
             stderr,
-            halves: std::array::from_fn(|_| halves.next().expect("three targets")),
+            kept: std::array::from_fn(|_| kept.next().expect("three targets")),
+            recorder,
         }
     }
+}
+
+fn script(block_size: usize, fault: Fault, superblocks: Option<u32>, features: u32) -> Script {
+    Script {
+        device: "03:00.0".to_owned(),
+        block_size: block_size as u32,
+        content: Vec::new(),
+        fault,
+        features,
+        records: superblocks,
+        release: wire::release::Release::default(),
+    }
+}
+
+/// Serves a session of a target with this storage.
+fn serve(
+    script: Script,
+    target: usize,
+    kept: Kept,
+    ports: &[Port; 3],
+    recorder: &Recorder,
+) -> JoinHandle<Kept> {
+    let listening = ScriptedTarget::listen(script, ports[target].number());
+    let listening = listening.expect("a free port").with_kept(kept);
+    let scripted = listening.with_recorder(target, recorder);
+    std::thread::spawn(move || scripted.serve_and_keep().expect("a session"))
 }
 
 fn wait_for_log(service: &Process, event: LogEvent<'_>) {
@@ -290,23 +361,18 @@ fn noise(len: usize, seed: u64) -> Vec<u8> {
     std::iter::repeat_with(next).take(len).collect()
 }
 
-/// Chunks on data_1, data_2 and data_p. The parity is the XOR of the data chunks, as for a Vandermonde matrix.
+/// Stored blocks on data_1, data_2 and data_p. The parity is the XOR of the halves, as for a Vandermonde matrix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Stripes(pub [Vec<u8>; 3]);
 
 impl Stripes {
     /// Encodes content of blocks of twice [`HALF`] bytes.
-    fn of(content: &[u8], checksum: Checksum) -> Self {
+    fn of(content: &[u8]) -> Self {
         let stored = 2 * HALF;
-        let mut encoder = Encoder::new(Geometry::compatible(stored as u32), checksum);
-        let blocks = content.chunks(stored).zip(0..).map(|(block, stripe)| {
-            let place = Place {
-                set: SetId::NONE,
-                stripe,
-            };
-            let stored = encoder.encode(block, place).expect("it compresses");
-            stored.to_vec()
-        });
+        let mut encoder = Encoder::new(Geometry::compatible(stored as u32));
+        let blocks = content
+            .chunks(stored)
+            .map(|block| encoder.encode(block).expect("it compresses").to_vec());
         Self::of_stored(&blocks.collect::<Vec<_>>())
     }
 
@@ -317,7 +383,7 @@ impl Stripes {
             let (first, second) = block.split_at(HALF);
             halves[0].extend(first);
             halves[1].extend(second);
-            halves[2].extend(first.iter().zip(second).map(|(a, b)| a ^ b));
+            halves[2].extend(xor(first, second));
         }
         Self(halves)
     }
@@ -326,14 +392,6 @@ impl Stripes {
     fn stored(&self, stripe: usize) -> Vec<u8> {
         let range = stripe * HALF..(stripe + 1) * HALF;
         [&self.0[0][range.clone()], &self.0[1][range]].concat()
-    }
-
-    /// With zeros for the checksums, which depend on the random identifier of a set, and for their parity.
-    fn without_checksums(mut self) -> Self {
-        for half in self.0[1..].iter_mut().flat_map(|it| it.chunks_mut(HALF)) {
-            half[HALF - 4..].fill(0);
-        }
-        self
     }
 
     /// Contents of targets with whole blocks, as releases 3.0 and 3.1 place them: each chunk where the stored block has it, parity at
@@ -350,11 +408,102 @@ impl Stripes {
         };
         [0, 1, 2].map(whole)
     }
+}
 
-    /// Flips a bit of a chunk.
-    fn flip(mut self, target: usize, stripe: usize, byte: usize) -> Self {
-        self.0[target][stripe * HALF + byte] ^= 0x10;
-        self
+fn xor(first: &[u8], second: &[u8]) -> Vec<u8> {
+    first.iter().zip(second).map(|(a, b)| a ^ b).collect()
+}
+
+// Sets: three targets with stored chunks.
+
+/// Size of a set's blocks in bytes: two chunks of [`HALF`] bytes without their records.
+const LOGICAL: usize = 2 * (HALF - ChunkRecord::SIZE);
+
+const NAMES: [&str; 3] = ["data_1", "data_2", "data_p"];
+
+/// Storages of this many blocks that were never written.
+fn blank(blocks: u64) -> [Kept; 3] {
+    [0; 3].map(|_| Kept::new(vec![0; blocks as usize * HALF]))
+}
+
+/// Storages of a set that was closed cleanly, with this content.
+fn written(content: &[u8]) -> [Kept; 3] {
+    overwritten(&blank((content.len() / LOGICAL) as u64), content)
+}
+
+/// State of a set after a session that has written this content, and was closed cleanly.
+fn overwritten(kept: &[Kept; 3], content: &[u8]) -> [Kept; 3] {
+    let mut deployment = Plan::set(kept, "").start();
+    deployment.write_content(content);
+    deployment.end().kept
+}
+
+/// The bytes of a stripe's chunk on one target.
+fn chunk(kept: &Kept, stripe: usize) -> &[u8] {
+    &kept.content[stripe * HALF..][..HALF]
+}
+
+fn chunk_mut(kept: &mut Kept, stripe: usize) -> &mut [u8] {
+    &mut kept.content[stripe * HALF..][..HALF]
+}
+
+/// Splits a chunk of a target into payload and record.
+fn split(target: usize, chunk: &[u8]) -> (&[u8], &[u8]) {
+    if target == 0 {
+        let (record, payload) = chunk.split_at(ChunkRecord::SIZE);
+        (payload, record)
+    } else {
+        chunk.split_at(chunk.len() - ChunkRecord::SIZE)
+    }
+}
+
+/// Epoch and number of a chunk, which must be valid, and its payload; (0, 0) for one that was never written.
+fn stamped(kept: &Kept, target: usize, stripe: usize) -> ((u64, u64), &[u8]) {
+    let chunk = chunk(kept, stripe);
+    let (payload, bytes) = split(target, chunk);
+    if chunk.iter().all(|&byte| byte == 0) {
+        return ((0, 0), payload);
+    }
+    let record = ChunkRecord::parse(bytes).expect("a chunk");
+    let superblock = &kept.superblock;
+    assert_eq!(
+        (
+            record.set_high,
+            record.set_low,
+            record.stripe,
+            record.member,
+            record.compressed_size
+        ),
+        (
+            superblock.set_high,
+            superblock.set_low,
+            stripe as u64,
+            target as u32,
+            0
+        ),
+        "the record of {} {stripe}",
+        NAMES[target]
+    );
+    let before = &bytes[..ChunkRecord::SIZE - size_of::<u32>()];
+    assert_eq!(record.checksum, crc32c(payload, before));
+    ((record.epoch, record.number), payload)
+}
+
+/// Requires that these targets have valid chunks of all blocks, of the same write each, with this content. Of a Vandermonde matrix.
+fn expect_chunks(kept: &[Kept; 3], targets: &[usize], content: &[u8]) {
+    for (stripe, block) in content.chunks(LOGICAL).enumerate() {
+        let (first, second) = block.split_at(LOGICAL / 2);
+        let payloads = [first.to_vec(), second.to_vec(), xor(first, second)];
+        let stamp = stamped(&kept[targets[0]], targets[0], stripe).0;
+        for &target in targets {
+            let found = stamped(&kept[target], target, stripe);
+            assert_eq!(
+                found,
+                (stamp, &payloads[target][..]),
+                "block {stripe} on {}",
+                NAMES[target]
+            );
+        }
     }
 }
 
@@ -369,6 +518,20 @@ struct Lane {
     send: Task,
     incoming: Buf,
     outgoing: Buf,
+}
+
+impl Lane {
+    /// The answer that has arrived; waits for the next one.
+    fn take_answer(&self) -> Repr {
+        let mut bytes = [0; io_message::SIZE];
+        let length = self.incoming.read_data(&mut bytes).expect("readable");
+        assert_eq!(length, io_message::SIZE);
+        let message = IoMessage::new_unchecked_len(&bytes);
+        let answer = Repr::parse(&message).expect("a result");
+        self.incoming.reset_data().expect("reset");
+        self.receive.submit().expect("posted");
+        answer
+    }
 }
 
 /// Fields are in the order in which they are dropped.
@@ -397,7 +560,11 @@ const PAGE: usize = 4096;
 
 impl Initiator {
     /// Starts a session of this many workers; returns the response to the start request if that is an error.
-    pub(crate) fn connect(channel_name: &str, workers: u32) -> Result<Self, ErrorResponse> {
+    pub(crate) fn connect(
+        channel_name: &str,
+        workers: u32,
+        features: u32,
+    ) -> Result<Self, ErrorResponse> {
         let host = Device::open("3b:00.0").expect("host");
         let memory = MemoryRegion::new(MEMORY).expect("memory");
         let mmap = Mmap::register(&host, memory.clone(), Access::PCI_READ_WRITE).expect("map");
@@ -420,11 +587,18 @@ impl Initiator {
         while initiator.channel.poll().expect("channel") != Some(ChannelEvent::Connected) {
             initiator.waiter.wait(&[&initiator.channel], None);
         }
-        let answer = initiator.request(Payload::QueryStorageRequest);
-        let Payload::QueryStorageResponse(details) = answer else {
-            panic!("got {answer:?}")
+        let query = match features {
+            0 => Payload::QueryStorageRequest,
+            features => Payload::AnnounceStorageRequest(FeatureQuery { features }),
         };
-        initiator.details = details;
+        initiator.details = match initiator.request(query) {
+            Payload::QueryStorageResponse(details) => details,
+            Payload::AnnouncedStorageResponse(announced) => StorageDetails {
+                total_size: announced.total_size,
+                block_size: announced.block_size,
+            },
+            answer => panic!("got {answer:?}"),
+        };
         let init = InitStorage {
             transaction_count: TRANSACTIONS,
             core_count: workers,
@@ -560,13 +734,7 @@ impl Initiator {
                 continue;
             }
             let lane = &self.lanes[(token & !RECEIVED) as usize];
-            let mut bytes = [0; io_message::SIZE];
-            let length = lane.incoming.read_data(&mut bytes).expect("readable");
-            assert_eq!(length, io_message::SIZE);
-            let message = IoMessage::new_unchecked_len(&bytes);
-            answers.push(Repr::parse(&message).expect("a result"));
-            lane.incoming.reset_data().expect("reset");
-            lane.receive.submit().expect("posted");
+            answers.push(lane.take_answer());
         }
         answers.sort_by_key(|answer| answer.user_data);
         for answer in &answers {
@@ -575,7 +743,7 @@ impl Initiator {
         answers
     }
 
-    /// Submits an I/O of one block without waiting for its answer. No other I/O is possible after it.
+    /// Submits an I/O of one block without waiting for its answer. No other I/O is possible before [`answer`](Self::answer) has returned it.
     fn begin(&mut self, message_type: IoMessageType, block: u64) {
         let size = self.details.block_size;
         let offset = block * u64::from(size);
@@ -594,19 +762,29 @@ impl Initiator {
         lane.send.submit().expect("room for a message");
     }
 
-    /// Returns `true` if an answer arrives within this time.
+    /// Returns `true` if the answer to the I/O that was begun arrives within this time.
     fn is_answered(&mut self, within: Duration) -> bool {
+        self.result(within).is_some()
+    }
+
+    /// Waits for the answer to the I/O that was begun.
+    fn answer(&mut self) -> ErrorCode {
+        self.result(TIMEOUT).expect("an answer")
+    }
+
+    fn result(&mut self, within: Duration) -> Option<ErrorCode> {
         let deadline = Instant::now() + within;
         while Instant::now() < deadline {
             match self.pe.poll() {
                 Some(Event::Task(Completion { token, .. })) if token & RECEIVED != 0 => {
-                    return true;
+                    let lane = &self.lanes[(token & !RECEIVED) as usize];
+                    return Some(ErrorCode(lane.take_answer().result));
                 }
                 Some(_) => {}
                 None => std::thread::sleep(Duration::from_millis(1)),
             }
         }
-        false
+        None
     }
 
     /// One I/O, with equal offsets in memory and storage.
@@ -639,6 +817,10 @@ impl Initiator {
         };
         assert_eq!(answers[0], expected, "an answer repeats its request");
         ErrorCode(answers[0].result)
+    }
+
+    fn flush(&mut self) -> ErrorCode {
+        self.io_at(IoMessageType::Flush, 0, 0, 0)
     }
 
     /// Removes access to the last page: the bytes from [`TAIL`] on cannot be copied any more.

@@ -8,8 +8,11 @@ use rustix::io::Errno;
 
 use super::{Disk, DiskOperation, Range};
 use crate::backing::Health;
-use crate::metadata::Medium;
-use crate::versions::{Reading, SlotArea, TailPlaces, Versions, parse_slot};
+use crate::metadata::{Medium, Places};
+use crate::versions::{Reading, SlotArea, Tail, Versions, parse_slot};
+
+/// Maximum number of slots of a batch in memory, which costs no syncs: writes that wait for slots get some soon.
+const MEMORY_BATCH: usize = 256;
 
 /// Preferred size of the memory for the slots of a batch in bytes.
 const BATCH: usize = 8 << 20;
@@ -101,7 +104,7 @@ impl MemoryApplier {
     #[must_use]
     pub fn new(versions: Arc<Versions>, region: Arc<MemoryRegion>, layout: MemoryLayout) -> Self {
         Self {
-            entries: Vec::with_capacity(versions.capacity() as usize),
+            entries: Vec::with_capacity(MEMORY_BATCH),
             versions,
             region,
             layout,
@@ -128,7 +131,7 @@ impl MemoryApplier {
 impl Apply for MemoryApplier {
     fn step(&mut self, all: bool) -> io::Result<Progress> {
         match self.stage {
-            MemoryStage::Idle => match self.versions.begin_apply(all, usize::MAX) {
+            MemoryStage::Idle => match self.versions.begin_apply(all, MEMORY_BATCH) {
                 None => return Ok(Progress::Idle),
                 Some(reads) => self.stage = MemoryStage::Begun(reads),
             },
@@ -179,7 +182,7 @@ pub struct FileApplier<D, M> {
     disk: D,
     records: M,
     health: Arc<Health>,
-    tail: TailPlaces,
+    tail: Places<Tail>,
     stage: Stage,
     memory: Arc<MemoryRegion>,
     /// Maximum number of slots in a batch.
@@ -273,7 +276,7 @@ impl<D: Disk, M: Medium> FileApplier<D, M> {
         versions: Arc<Versions>,
         layout: FileLayout,
         (disk, memory): (D, Arc<MemoryRegion>),
-        (records, tail): (M, TailPlaces),
+        (records, tail): (M, Places<Tail>),
         health: Arc<Health>,
     ) -> Self {
         let most = Sizes::new(layout).most;
@@ -335,7 +338,7 @@ impl<D: Disk, M: Medium> FileApplier<D, M> {
             Stage::SyncingPlaces => {
                 self.disk.verify()?;
                 let tail = self.versions.with(|log| log.tail());
-                self.tail.write(&self.records, tail)?;
+                self.tail.write(&self.records, &tail)?;
                 self.stage = Stage::Draining(self.versions.end_apply());
             }
             Stage::Draining(reads) => {
@@ -532,7 +535,7 @@ impl<D: Disk, M: Medium> Apply for FileApplier<D, M> {
         let written = self
             .disk
             .verify()
-            .and_then(|()| self.tail.write(&self.records, tail));
+            .and_then(|()| self.tail.write(&self.records, &tail));
         if let Err(error) = &written {
             self.health
                 .fail(format_args!("versions of blocks: {error}"));

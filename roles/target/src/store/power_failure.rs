@@ -354,7 +354,7 @@ fn session(
     let locks = Arc::<SectorLocks>::default();
     let written = Arc::new(WrittenBlocks::new(length as u64, sector, fs_block));
     let mut store = FileStore::new(queue, layout, SLOTS, locks, written, health, None);
-    let mut places = Places::new(&[[0; RECORD_SIZE]; 2], |why| panic!("{why}"));
+    let mut places = Places::<StoredSuperblock>::new(&[[0; RECORD_SIZE]; 2], |why| panic!("{why}"));
 
     let block_count = geometry.block_count as usize;
     let size = geometry.block_size as usize;
@@ -700,7 +700,7 @@ impl Checker<'_> {
             let at = offset as usize;
             image[at..at + RECORD_SIZE].try_into().expect("its size")
         };
-        let found = Places::new(&RECORD_OFFSETS.map(place), |_| {}).superblock();
+        let found = Places::<StoredSuperblock>::new(&RECORD_OFFSETS.map(place), |_| {}).newest();
         let records = &self.client.records;
         let oldest = records
             .iter()

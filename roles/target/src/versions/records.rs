@@ -1,13 +1,12 @@
 //! Slots and the tail of the log in a backing file: their bytes and places.
 
-use std::io;
-
 use crc_fast::{CrcAlgorithm, Digest};
+use role_common::Failure;
 use wire::backing::{TAIL_OFFSETS, VersionSlot, VersionTail};
 
 use super::{Found, Tail, Version, slot_count};
 use crate::content::Geometry;
-use crate::metadata::Medium;
+use crate::metadata::Record;
 
 /// Alignment of slots in bytes: that of the strictest disks and file systems.
 const ALIGNMENT: u64 = 4096;
@@ -137,29 +136,40 @@ pub fn parse_slot(slot: u32, bytes: &[u8], block_size: usize) -> Option<Found> {
     })
 }
 
-/// The two places of the tail in a file, used as those of the superblock.
-#[derive(Debug, Default)]
-pub struct TailPlaces {
-    /// Sequence of the newest record.
-    sequence: u64,
-}
+impl Record for Tail {
+    const OFFSETS: [u64; 2] = TAIL_OFFSETS;
 
-impl TailPlaces {
-    /// Finds the newest valid record in the contents of both places. What is in the other one is of no interest: zeros, an older
-    /// one, or what a power failure left.
-    #[must_use]
-    pub fn new(places: &[[u8; VersionTail::SIZE]; 2]) -> (Self, Tail) {
-        let newest = places
-            .iter()
-            .filter_map(|bytes| {
-                let record = VersionTail::parse(bytes).ok()?;
-                (record.checksum == checksum(bytes)).then_some(record)
-            })
-            .max_by_key(|record| record.sequence);
-        let Some(record) = newest else {
-            return (Self::default(), Tail::default());
-        };
-        let tail = Tail {
+    type Bytes = [u8; VersionTail::SIZE];
+
+    fn emit(&self, sequence: u64) -> Self::Bytes {
+        let mut bytes = VersionTail {
+            sequence,
+            tail: self.sequence,
+            last_epoch: self.last.epoch,
+            last_number: self.last.number,
+            retired_epoch: self.retired.epoch,
+            retired: self.retired.number,
+            checksum: 0,
+        }
+        .emit();
+        let checksum = checksum(&bytes).to_be_bytes();
+        bytes[VersionTail::SIZE - checksum.len()..].copy_from_slice(&checksum);
+        bytes
+    }
+
+    fn parse(bytes: &Self::Bytes) -> Result<Option<(u64, Self)>, Failure> {
+        if bytes.iter().all(|&byte| byte == 0) {
+            return Ok(None);
+        }
+        let record = VersionTail::parse(bytes)?;
+        let expected = checksum(bytes);
+        if record.checksum != expected {
+            let found = record.checksum;
+            return Err(Failure::invalid(format!(
+                "expected the checksum {expected:#010x}, found {found:#010x}"
+            )));
+        }
+        let tail = Self {
             sequence: record.tail,
             last: Version {
                 epoch: record.last_epoch,
@@ -170,33 +180,7 @@ impl TailPlaces {
                 number: record.retired,
             },
         };
-        let sequence = record.sequence;
-        (Self { sequence }, tail)
-    }
-
-    /// Writes the tail durably. The previous one stays valid until then.
-    ///
-    /// # Errors
-    ///
-    /// The medium failed: either one may be found later.
-    pub fn write(&mut self, medium: &impl Medium, tail: Tail) -> io::Result<()> {
-        let sequence = self.sequence + 1;
-        let mut bytes = VersionTail {
-            sequence,
-            tail: tail.sequence,
-            last_epoch: tail.last.epoch,
-            last_number: tail.last.number,
-            retired_epoch: tail.retired.epoch,
-            retired: tail.retired.number,
-            checksum: 0,
-        }
-        .emit();
-        let checksum = checksum(&bytes).to_be_bytes();
-        bytes[VersionTail::SIZE - checksum.len()..].copy_from_slice(&checksum);
-        medium.write_at(&bytes, TAIL_OFFSETS[(sequence % 2) as usize])?;
-        medium.sync()?;
-        self.sequence = sequence;
-        Ok(())
+        Ok(Some((record.sequence, tail)))
     }
 }
 

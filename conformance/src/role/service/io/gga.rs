@@ -10,12 +10,7 @@ use crate::role::{Check, Fixture, Step, Violation};
 /// Flag for recovering one half in every read.
 const RECOVER: [&str; 2] = ["--trigger-recovery-read-every-n", "1"];
 
-pub(super) const CHECKS: [Check; 11] = [
-    Check {
-        name: "blocks-without-checksum",
-        meaning: "stored blocks as the reference makes them, with a trailer of 0, are read",
-        play: without_checksum,
-    },
+pub(super) const CHECKS: [Check; 8] = [
     Check {
         name: "halves-are-where-they-belong",
         meaning: "a write stores a half on each target, a read asks data_1 and data_2, at (storage offset / block size) * half block size \
@@ -31,17 +26,6 @@ pub(super) const CHECKS: [Check; 11] = [
         name: "recovery-reads-cauchy",
         meaning: "the same with --matrix-type cauchy, of blocks that it wrote itself; the reference recovers with the wrong matrix",
         play: recovery_cauchy,
-    },
-    Check {
-        name: "corrupt-half",
-        meaning: "a block with a checksum and one corrupt half is read correctly; the reference returns wrong content",
-        play: corrupt_half,
-    },
-    Check {
-        name: "corrupt-halves",
-        meaning: "a read of a block with two corrupt halves is an error result, not wrong content, and others continue; the reference returns \
-                  wrong content, or stops its worker",
-        play: corrupt_halves,
     },
     Check {
         name: "never-written",
@@ -70,15 +54,6 @@ pub(super) const CHECKS: [Check; 11] = [
         play: block_sizes,
     },
 ];
-
-fn without_checksum(fixture: &Fixture<'_>) -> Result<(), Violation> {
-    let scripts = holding(fixture, &contents(1), false);
-    let mut volume = Volume::with(fixture, &[], &scripts, 1)?;
-    for (block, content) in contents(1).iter().enumerate() {
-        volume.expect_block(block, content)?;
-    }
-    volume.finish()
-}
 
 /// Requests to each target since the last call: type, size and storage offset.
 fn asked(volume: &mut Volume<'_>) -> Vec<Vec<(IoMessageType, u32, u64)>> {
@@ -156,53 +131,8 @@ fn recovery_cauchy(fixture: &Fixture<'_>) -> Result<(), Violation> {
     volume.finish()
 }
 
-fn corrupt_half(fixture: &Fixture<'_>) -> Result<(), Violation> {
-    for flags in [&[][..], &RECOVER] {
-        for target in 0..3 {
-            let mut scripts = holding(fixture, &contents(1), true);
-            for block in 0..BLOCKS {
-                let at = block * HALF + block * 100;
-                scripts[target].content[at] ^= 0x10;
-            }
-            let mut volume = Volume::with(fixture, flags, &scripts, 1)?;
-            for (block, content) in contents(1).iter().enumerate() {
-                volume.expect_block(block, content)?;
-            }
-            volume.finish()?;
-        }
-    }
-    Ok(())
-}
-
-fn corrupt_halves(fixture: &Fixture<'_>) -> Result<(), Violation> {
-    for flags in [&[][..], &RECOVER] {
-        for targets in [[0, 1], [0, 2], [1, 2]] {
-            let mut scripts = holding(fixture, &contents(1), true);
-            for target in targets {
-                // A literal of the LZ4 data: without a checksum, it decompresses to wrong data. Each target has
-                // another byte changed, so that the exclusive or does not cancel the changes.
-                scripts[target].content[3 * HALF + 14 + 8 * target] ^= 0x10;
-            }
-            let mut volume = Volume::with(fixture, flags, &scripts, 1)?;
-            volume.memory.fill(0, volume.memory.len(), 0)?;
-            let code = volume.io(Read, 3, 1)?;
-            let mut read = vec![0; BLOCK];
-            volume.memory.read(3 * BLOCK, &mut read)?;
-            // The undamaged half may be sufficient.
-            Violation::unless(
-                code != 0 || read == content(3, 1),
-                format!("an error for a block with wrong halves on targets {targets:?}"),
-                "success with other content",
-            )?;
-            volume.expect_block(4, &content(4, 1))?;
-            volume.finish()?;
-        }
-    }
-    Ok(())
-}
-
 fn never_written(fixture: &Fixture<'_>) -> Result<(), Violation> {
-    let mut scripts = holding(fixture, &contents(1), true);
+    let mut scripts = holding(fixture, &contents(1));
     for script in &mut scripts {
         script.content[2 * HALF..3 * HALF].fill(0);
     }

@@ -34,6 +34,8 @@ pub struct KeptVersions {
     pub slots: u32,
     /// Epoch and number of the last version that was written to the target; zeros for none.
     pub last: (u64, u64),
+    /// Epoch and number below which versions are retired; zeros for none.
+    pub retired: (u64, u64),
     /// Blocks of which the target has a version that is not retired.
     pub unretired: Vec<u64>,
 }
@@ -44,6 +46,7 @@ impl KeptVersions {
         Self {
             slots: answer.version_slots,
             last: (answer.last_epoch, answer.last_number),
+            retired: (answer.retired_epoch, answer.retired_number),
             unretired: numbers
                 .map(|bytes| u64::from_be_bytes(bytes.try_into().expect("8 bytes")))
                 .collect(),
@@ -273,6 +276,8 @@ impl<L: Layout> Session<L> {
                     version_slots: 0,
                     last_epoch: 0,
                     last_number: 0,
+                    retired_epoch: 0,
+                    retired_number: 0,
                     unretired: Bytes::new(),
                 });
                 self.answer(answer, Phase::Init);

@@ -1,0 +1,415 @@
+//! Simulated targets: blocks with versions, in a page cache over sectors, and a superblock.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use fastrand::Rng;
+use role_common::superblock::Superblock;
+use wire::control::RecordState;
+
+use super::oracle::CHUNK;
+use crate::engine::assembly::{Found, Log};
+use crate::engine::chunk::Stamp;
+
+/// Size in bytes of what a disk writes as a whole.
+pub(super) const SECTOR: usize = 64;
+/// Number of sectors per chunk.
+pub(super) const SECTORS: usize = CHUNK / SECTOR;
+
+pub(super) type Bytes = [u8; CHUNK];
+
+/// A version of a chunk beside the blocks.
+#[derive(Debug, Clone)]
+struct VersionSlot {
+    sequence: u64,
+    block: u64,
+    stamp: Stamp,
+    chunk: Bytes,
+    /// What was known to be retired when it was written.
+    retired: Option<Stamp>,
+    is_durable: bool,
+}
+
+/// Contents of a disk, including its superblock.
+#[derive(Debug, Clone)]
+pub(super) struct Disk {
+    /// Chunks in their places, as they are read.
+    places: Vec<u8>,
+    /// Durable content of the sectors of places that were written since.
+    unsynced: BTreeMap<usize, [u8; SECTOR]>,
+    /// Versions that are not in their places, in the order of their sequence numbers.
+    versions: Vec<VersionSlot>,
+    next_sequence: u64,
+    /// Versions that the service has said to be complete and durable: all of earlier epochs, and those of this one with lower numbers.
+    retired: Option<Stamp>,
+    /// The same, when the end of the versions was last recorded.
+    recorded_retired: Option<Stamp>,
+    /// The last version that was written, and the one that was durable.
+    last: Stamp,
+    durable_last: Stamp,
+    /// Blocks that cannot be read until they are written.
+    pub(super) unreadable: BTreeSet<u64>,
+    pub(super) superblock: Option<Superblock>,
+    /// Boot of the machine in which the disk was last in use; `None` after a clean shutdown.
+    since: Option<u32>,
+    /// Identifies the disk.
+    pub(super) identity: u32,
+}
+
+impl Disk {
+    pub(super) fn empty(identity: u32, blocks: u64) -> Self {
+        Self {
+            places: vec![0; CHUNK * blocks as usize],
+            unsynced: BTreeMap::new(),
+            versions: Vec::new(),
+            next_sequence: 1,
+            retired: None,
+            recorded_retired: None,
+            last: Stamp::UNWRITTEN,
+            durable_last: Stamp::UNWRITTEN,
+            unreadable: BTreeSet::new(),
+            superblock: None,
+            since: None,
+            identity,
+        }
+    }
+
+    fn place(&self, block: u64) -> &[u8] {
+        let begin = block as usize * CHUNK;
+        &self.places[begin..begin + CHUNK]
+    }
+
+    /// The newest version of a block.
+    pub(super) fn newest(&self, block: u64) -> &[u8] {
+        let mut versions = self.versions.iter().rev();
+        match versions.find(|it| it.block == block) {
+            Some(version) => &version.chunk,
+            None => self.place(block),
+        }
+    }
+
+    pub(super) fn newest_before(&self, block: u64, stamp: Stamp) -> &[u8] {
+        let mut versions = self.versions.iter().rev();
+        match versions.find(|it| it.block == block && it.stamp < stamp) {
+            Some(version) => &version.chunk,
+            None => self.place(block),
+        }
+    }
+
+    pub(super) fn used_slots(&self) -> usize {
+        self.versions.len()
+    }
+
+    /// What it tells a service of its versions.
+    pub(super) fn log(&self) -> Log {
+        let unretired = self.versions.iter().filter(|it| !self.is_retired(it));
+        let blocks: BTreeSet<u64> = unretired.map(|it| it.block).collect();
+        Log {
+            last: Some(self.last).filter(|&last| last != Stamp::UNWRITTEN),
+            retired: self.retired,
+            unretired: blocks.into_iter().collect(),
+        }
+    }
+
+    pub(super) fn last(&self) -> Stamp {
+        self.last
+    }
+
+    fn is_retired(&self, version: &VersionSlot) -> bool {
+        self.retired.is_some_and(|retired| version.stamp < retired)
+    }
+
+    /// Reads the versions, as a process that starts does.
+    fn open(&mut self) {
+        let retired = self.versions.iter().map(|it| it.retired);
+        self.retired = retired.max().flatten().max(self.recorded_retired);
+    }
+
+    pub(super) fn write_version(&mut self, block: u64, stamp: Stamp, chunk: &Bytes) {
+        self.versions.push(VersionSlot {
+            sequence: self.next_sequence,
+            block,
+            stamp,
+            chunk: *chunk,
+            retired: self.retired,
+            is_durable: false,
+        });
+        self.next_sequence += 1;
+        self.last = stamp.max(self.last);
+        self.unreadable.remove(&block);
+    }
+
+    /// Writes a sector in place. It is not durable until the disk is synced.
+    fn write_sector(&mut self, number: usize, bytes: &[u8]) {
+        let old = &mut self.places[number * SECTOR..(number + 1) * SECTOR];
+        let before: [u8; SECTOR] = std::array::from_fn(|at| old[at]);
+        self.unsynced.entry(number).or_insert(before);
+        old.copy_from_slice(bytes);
+    }
+
+    pub(super) fn sync(&mut self) {
+        self.unsynced.clear();
+        for version in &mut self.versions {
+            version.is_durable = true;
+        }
+        self.durable_last = self.last;
+    }
+
+    /// Loses power: any unsynced sector may be lost, and a version with a lost sector is none.
+    fn lose_power(&mut self, rng: &mut Rng) {
+        for (number, old) in std::mem::take(&mut self.unsynced) {
+            if rng.bool() {
+                self.places[number * SECTOR..(number + 1) * SECTOR].copy_from_slice(&old);
+            }
+        }
+        // All, none or some.
+        let kept = rng.choice([0, 128, 255]).unwrap_or(128);
+        self.versions
+            .retain(|it| it.is_durable || rng.u8(..) < kept);
+        let newest = self.versions.iter().map(|it| it.stamp).max();
+        self.last = newest.map_or(self.durable_last, |it| it.max(self.durable_last));
+        self.sync();
+    }
+
+    /// Changes bytes of a block's newest version, unnoticed by the disk.
+    pub(super) fn corrupt(&mut self, block: u64, change: impl FnOnce(&mut [u8])) {
+        let mut versions = self.versions.iter_mut().rev();
+        match versions.find(|it| it.block == block) {
+            Some(version) => change(&mut version.chunk),
+            None => {
+                let begin = block as usize * CHUNK;
+                change(&mut self.places[begin..begin + CHUNK]);
+                for sector in 0..SECTORS {
+                    self.unsynced.remove(&(block as usize * SECTORS + sector));
+                }
+            }
+        }
+    }
+
+    pub(super) fn is_unreadable(&self, block: u64) -> bool {
+        self.unreadable.contains(&block)
+    }
+}
+
+/// Versions being copied to their places, in small steps.
+#[derive(Debug)]
+pub(super) struct Applying {
+    /// Versions with lower sequence numbers.
+    until: u64,
+    /// Sectors to write; `None` for a sync.
+    steps: Vec<Option<(usize, [u8; SECTOR])>>,
+    next: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct SimulatedTarget {
+    pub(super) disk: Disk,
+    /// An earlier copy of the disk.
+    pub(super) copy: Option<Disk>,
+    /// Its own disk, while it has a foreign one.
+    pub(super) own: Option<Disk>,
+    pub(super) is_up: bool,
+    /// Number of starts of its process.
+    pub(super) process: u64,
+    /// Number of boots of its machine.
+    boot: u32,
+    /// Number of the connection that it serves; 0 for none. Messages over earlier ones are dropped.
+    pub(super) connection: u64,
+    /// The session of that connection.
+    pub(super) session: u64,
+    /// Time at which a pause of the process ends.
+    pub(super) paused_until: Duration,
+    /// Time at which a partition of its network ends.
+    pub(super) cut_until: Duration,
+    pub(super) loses_write: bool,
+    pub(super) misdirects_write_to: Option<u64>,
+    /// Number of next reads that fail.
+    pub(super) fails_reads: u8,
+    pub(super) fails_write: bool,
+    /// Time until which the disk is full.
+    pub(super) full_until: Duration,
+    /// `true` if it was killed, has lost its connection or has failed to write a chunk since it joined the set.
+    pub(super) has_failed: bool,
+    applying: Option<Applying>,
+    /// `false` from any event that may have made it unreachable or stale, until the set is shown as healthy again.
+    pub(super) is_well: bool,
+    /// `true` if its machine has lost power since it was well.
+    pub(super) has_lost_power: bool,
+    /// Time at which it is reachable again.
+    pub(super) trouble_until: Duration,
+}
+
+impl SimulatedTarget {
+    pub(super) fn new(number: u32, blocks: u64) -> Self {
+        Self {
+            disk: Disk::empty(number, blocks),
+            copy: None,
+            own: None,
+            is_up: true,
+            process: 1,
+            boot: 1,
+            connection: 0,
+            session: 0,
+            paused_until: Duration::ZERO,
+            cut_until: Duration::ZERO,
+            loses_write: false,
+            misdirects_write_to: None,
+            fails_reads: 0,
+            fails_write: false,
+            full_until: Duration::ZERO,
+            has_failed: false,
+            applying: None,
+            is_well: true,
+            has_lost_power: false,
+            trouble_until: Duration::ZERO,
+        }
+    }
+
+    pub(super) fn is_reachable(&self, now: Duration) -> bool {
+        self.is_up && self.cut_until <= now && self.paused_until <= now
+    }
+
+    /// Returns `true` if its next write damages something.
+    pub(super) fn is_damaging(&self) -> bool {
+        self.loses_write || self.misdirects_write_to.is_some()
+    }
+
+    /// Accepts a connection of this session.
+    pub(super) fn join(&mut self, connection: u64, session: u64) {
+        self.connection = connection;
+        self.session = session;
+        self.has_failed = false;
+    }
+
+    pub(super) fn kill(&mut self) {
+        self.is_up = false;
+        self.connection = 0;
+        self.has_failed = true;
+        self.applying = None;
+        // The next process is not paused.
+        self.paused_until = Duration::ZERO;
+        self.full_until = Duration::ZERO;
+        (self.loses_write, self.misdirects_write_to) = (false, None);
+        (self.fails_reads, self.fails_write) = (0, false);
+    }
+
+    pub(super) fn start(&mut self) {
+        self.is_up = true;
+        self.process += 1;
+        self.disk.open();
+    }
+
+    fn is_in_doubt(&self) -> bool {
+        self.disk.since.is_some_and(|since| since != self.boot)
+    }
+
+    /// The state that it reports to a service.
+    pub(super) fn found(&self) -> Found {
+        let Some(superblock) = self.disk.superblock else {
+            return Found::Blank;
+        };
+        Found::Superblock(Superblock {
+            state: if self.is_in_doubt() {
+                RecordState::InDoubt
+            } else {
+                superblock.state
+            },
+            ..superblock
+        })
+    }
+
+    /// The identity that it reports; a new one after each start of its machine.
+    pub(super) fn identity(&self) -> (u32, u32) {
+        (self.disk.identity, self.boot)
+    }
+
+    /// Persists a superblock, and with it all earlier writes: both are in one file.
+    pub(super) fn persist(&mut self, superblock: Superblock) {
+        self.disk.sync();
+        self.disk.superblock = Some(superblock);
+        self.disk.since = Some(self.boot);
+    }
+
+    /// Makes everything durable at a clean shutdown.
+    pub(super) fn sync(&mut self) {
+        if !self.is_in_doubt() {
+            self.disk.since = None;
+        }
+        self.disk.sync();
+    }
+
+    pub(super) fn lose_power(&mut self, rng: &mut Rng) {
+        self.kill();
+        self.has_lost_power = true;
+        self.disk.lose_power(rng);
+        self.boot += 1;
+    }
+
+    /// Takes note of what the service has retired.
+    pub(super) fn retire(&mut self, retired: Stamp) {
+        if retired.number != 0 {
+            self.disk.retired = self.disk.retired.max(Some(retired));
+        }
+    }
+
+    /// Number of versions, from the oldest one on, that may be copied to their places.
+    fn retirable(&self) -> usize {
+        let versions = self.disk.versions.iter();
+        versions.take_while(|it| self.disk.is_retired(it)).count()
+    }
+
+    pub(super) fn may_apply(&self) -> bool {
+        self.applying.is_none() && self.retirable() != 0
+    }
+
+    pub(super) fn is_applying(&self) -> bool {
+        self.applying.is_some()
+    }
+
+    /// Begins to copy retired versions to their places.
+    pub(super) fn begin_applying(&mut self) {
+        let count = self.retirable();
+        let Some(last) = self.disk.versions[..count].last() else {
+            return;
+        };
+        let until = last.sequence + 1;
+        let mut newest = BTreeMap::new();
+        for version in &self.disk.versions[..count] {
+            newest.insert(version.block, version.chunk);
+        }
+        let mut steps = vec![None];
+        for (block, chunk) in newest {
+            for (sector, bytes) in chunk.chunks(SECTOR).enumerate() {
+                let bytes: [u8; SECTOR] = std::array::from_fn(|at| bytes[at]);
+                steps.push(Some((block as usize * SECTORS + sector, bytes)));
+            }
+        }
+        steps.push(None);
+        self.applying = Some(Applying {
+            until,
+            steps,
+            next: 0,
+        });
+    }
+
+    /// Takes the next step. Returns `true` if there is another one.
+    pub(super) fn go_on_applying(&mut self) -> bool {
+        let Some(applying) = &mut self.applying else {
+            return false;
+        };
+        match applying.steps.get(applying.next) {
+            Some(None) => self.disk.sync(),
+            Some(Some((number, bytes))) => self.disk.write_sector(*number, bytes),
+            None => {
+                // The end of the versions is durable when their slots are used again.
+                let until = applying.until;
+                self.disk.versions.retain(|it| it.sequence >= until);
+                self.disk.recorded_retired = self.disk.retired;
+                self.applying = None;
+                return false;
+            }
+        }
+        applying.next += 1;
+        true
+    }
+}
