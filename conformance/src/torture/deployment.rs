@@ -536,8 +536,14 @@ impl SetState {
                     state.missing.clear();
                     state.is_known = true;
                 }
-                LogEvent::ResyncStarted { .. } => state.is_resyncing = true,
-                LogEvent::ResyncCompleted => state.is_resyncing = false,
+                LogEvent::ResyncStarted { .. } => {
+                    state.is_resyncing = true;
+                    state.is_known = true;
+                }
+                LogEvent::ResyncCompleted => {
+                    state.is_resyncing = false;
+                    state.is_known = true;
+                }
                 LogEvent::WaitingForInitiator => state = Self::default(),
                 _ => {}
             }
@@ -591,6 +597,7 @@ mod tests {
             (vec![waits, current], true),
             (vec![current, waits], false),
             (vec![waits, missing, resynced], false),
+            (vec![waits, resynced], true),
             (vec![current, lost], false),
             (vec![current, lost, back], true),
         ];

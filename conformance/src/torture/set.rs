@@ -143,7 +143,11 @@ fn misuse(run: &mut Run<'_>, way: Use, matrix: &str, foreign: &[Vec<u8>]) -> Res
             let half = run.form().block_size / 2;
             run.deployment.logical_block_size = Some(half);
         }
-        Use::NoBlockSize => run.deployment.logical_block_size = None,
+        Use::NoBlockSize => {
+            run.deployment.logical_block_size = None;
+            // `--degraded` is refused without a block size before the set is looked at.
+            run.deployment.service_flags = ["--matrix-type", matrix].map(str::to_owned).to_vec();
+        }
         Use::Order(a, b) => run.deployment.order.swap(a, b),
         Use::OtherSet(target) => {
             disks::put(&run.deployment.disk(target), &foreign[target])?;
