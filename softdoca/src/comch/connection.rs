@@ -370,26 +370,6 @@ impl Connection {
         self.lock().ids.remove(&id);
     }
 
-    /// Checks that a consumer of this end can be announced.
-    ///
-    /// # Errors
-    /// [`Error::NotConnected`], [`Error::NoMemory`].
-    pub(super) fn check_new_local(&self) -> Result<()> {
-        if self.is_lost() {
-            return Err(Error::NotConnected.because("the connection has ended"));
-        }
-        Self::check_space(&self.lock())
-    }
-
-    fn check_space(shared: &Shared) -> Result<()> {
-        if shared.local.len() >= MAX_CONSUMERS {
-            return Err(Error::NoMemory.because(format_args!(
-                "the connection has {MAX_CONSUMERS} consumers already"
-            )));
-        }
-        Ok(())
-    }
-
     /// Announces a consumer of this end to the peer. `descriptors` are its ring and its engine's eventfd.
     pub(super) fn announce(
         &self,
@@ -401,7 +381,11 @@ impl Connection {
             return Err(Error::NotConnected.because("the connection has ended"));
         }
         let mut shared = self.lock();
-        Self::check_space(&shared)?;
+        if shared.local.len() >= MAX_CONSUMERS {
+            return Err(Error::NoMemory.because(format_args!(
+                "the connection has {MAX_CONSUMERS} consumers already"
+            )));
+        }
         shared.local.insert(consumer.id(), Arc::clone(consumer));
         let frame = Frame::ConsumerAdded {
             id: consumer.id(),

@@ -47,8 +47,6 @@ struct Run {
     lifeline: Option<OwnedFd>,
     /// The context has yet to be reported as running.
     starting: bool,
-    /// Descriptors of the ring and of the engine's eventfd, until the consumer is announced to the peer.
-    announcement: Vec<OwnedFd>,
     /// The end of the connection was reported to the context.
     broken: bool,
     posted: VecDeque<NonNull<Task>>,
@@ -214,32 +212,27 @@ impl Consumer {
     }
 
     fn begin(&self, ctx: &Ctx, pe: &Pe) -> Result<Run> {
-        self.connection.check_new_local()?;
+        let max_message = self.max_message();
         let ring = RingConsumer::create(Geometry::for_messages(
             self.tasks.limit() as usize,
-            self.max_message(),
+            max_message,
         ))?;
         let duplicate = |fd: std::os::fd::BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 3);
         let descriptors = vec![duplicate(ring.memfd())?, duplicate(pe.wake().as_fd())?];
         let lifeline = self.connection.lifeline()?;
         pe.watch(lifeline.as_fd(), ctx, LIFELINE, Urgency::Liveness)?;
+        let mailbox = LocalConsumer::new(self.id, Arc::clone(pe.wake()));
+        if let Err(error) = self.connection.announce(&mailbox, max_message, descriptors) {
+            pe.unwatch(lifeline.as_fd(), Urgency::Liveness);
+            return Err(error);
+        }
         Ok(Run {
             ring: Some(ring),
-            mailbox: Some(LocalConsumer::new(self.id, Arc::clone(pe.wake()))),
+            mailbox: Some(mailbox),
             lifeline: Some(lifeline),
             starting: true,
-            announcement: descriptors,
             ..Run::default()
         })
-    }
-
-    /// Announces the consumer to the peer, which may send to it from then on.
-    fn announce(&self) -> Result<()> {
-        let run = &mut *self.run.borrow_mut();
-        let mailbox = run.mailbox.as_ref().ok_or(Error::BadState)?;
-        let descriptors = std::mem::take(&mut run.announcement);
-        self.connection
-            .announce(mailbox, self.max_message(), descriptors)
     }
 }
 
@@ -433,14 +426,6 @@ impl Driver for Consumer {
             return Some(Event::Broken);
         }
         None
-    }
-
-    fn started(&self, ctx: &Ctx) {
-        // The peer learns of consumers that run. Fails if the connection has ended meanwhile: the next poll reports it.
-        if self.announce().is_err() {
-            self.connection.lose();
-            ctx.stir();
-        }
     }
 
     fn flush(&self, _: &Ctx) {

@@ -99,9 +99,6 @@ pub(crate) trait Driver: Any {
     /// The context is stopping: the following calls of [`next_event`](Self::next_event) must return every task in flight.
     fn flush(&self, ctx: &Ctx);
 
-    /// The context runs now, after a start that was in progress.
-    fn started(&self, _ctx: &Ctx) {}
-
     /// The devices that the program must not close while the context runs.
     fn devices(&self) -> Vec<DeviceUse> {
         Vec::new()
@@ -348,11 +345,7 @@ impl Ctx {
             // Handled above.
             Event::Task(..) => {}
             Event::Started if self.state.get() == CtxState::Starting => {
-                self.enter(CtxState::Running);
-                // The program may have stopped it in its callback.
-                if self.state.get() == CtxState::Running {
-                    self.driver.started(self);
-                }
+                self.enter(CtxState::Running)
             }
             Event::Started => {}
             // Starting and running contexts stop by themselves; a context that is already stopping ignores it.

@@ -31,35 +31,6 @@ TEST(control_messages_go_both_ways, doca_comch_server_create, doca_comch_server_
 	pair_destroy(pair);
 }
 
-TEST(a_consumer_is_announced_once_it_runs, doca_ctx_start)
-{
-	struct pair *pair = pair_create(0);
-	struct doca_comch_consumer *consumer;
-	struct doca_ctx *ctx;
-	enum doca_ctx_states state;
-
-	OK(doca_comch_consumer_create(pair->server.connection, pair->server.world.mmap, &consumer));
-	ctx = doca_comch_consumer_as_ctx(consumer);
-	OK(doca_comch_consumer_task_post_recv_set_conf(consumer, doca_comch_consumer_task_post_recv_completed,
-						       doca_comch_consumer_task_post_recv_failed, 1));
-	OK(doca_pe_connect_ctx(pair->server.world.pe, ctx));
-	RETURNS(DOCA_ERROR_IN_PROGRESS, doca_ctx_start(ctx));
-	/* Its engine is not progressed: it is starting. */
-	for (int i = 0; i < 1000; i++)
-		(void)doca_pe_progress(pair->client.world.pe);
-	OK(doca_ctx_get_state(ctx, &state));
-	CHECK(state == DOCA_CTX_STATE_STARTING && pair->client.consumers == 0);
-	while (pair->client.consumers == 0)
-		progress(pair);
-	OK(doca_ctx_get_state(ctx, &state));
-	CHECK(state == DOCA_CTX_STATE_RUNNING);
-	stop(pair, ctx);
-	while (pair->client.expired == 0)
-		progress(pair);
-	OK(doca_comch_consumer_destroy(consumer));
-	pair_destroy(pair);
-}
-
 TEST(connections_carry_a_value, doca_comch_connection_set_user_data, doca_comch_connection_get_user_data)
 {
 	struct pair *pair = pair_create(0);
