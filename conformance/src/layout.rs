@@ -357,6 +357,8 @@ fn decode(message: &str, bytes: &[u8]) -> Result<Decoded, String> {
         "backing_header" => backing_header(bytes),
         "backing_superblock" => backing_superblock(bytes),
         "backing_loss" => backing_loss(bytes),
+        "backing_version_slot" => backing_version_slot(bytes),
+        "backing_version_tail" => backing_version_tail(bytes),
         "stored_block" => whole_stored_block(bytes),
         "stored_chunk" => stored_chunk(bytes),
         "io_message_with_version" => io_message_with_version(bytes),
@@ -620,6 +622,43 @@ fn backing_superblock(bytes: &[u8]) -> Result<Decoded, String> {
             ("checksum", superblock.checksum.to_string()),
         ],
         encoded: superblock.emit().to_vec(),
+    })
+}
+
+fn backing_version_slot(bytes: &[u8]) -> Result<Decoded, String> {
+    let slot = backing::VersionSlot::parse(bytes).map_err(|error| error.to_string())?;
+    Ok(Decoded {
+        values: vec![
+            ("magic", format!("{:#x}", backing::VersionSlot::MAGIC)),
+            ("sequence", slot.sequence.to_string()),
+            ("block", slot.block.to_string()),
+            ("epoch", slot.epoch.to_string()),
+            ("number", slot.number.to_string()),
+            ("retired_epoch", slot.retired_epoch.to_string()),
+            ("retired", slot.retired.to_string()),
+            ("reserved", 0.to_string()),
+            ("checksum", slot.checksum.to_string()),
+        ],
+        encoded: slot.emit().to_vec(),
+    })
+}
+
+fn backing_version_tail(bytes: &[u8]) -> Result<Decoded, String> {
+    let tail = backing::VersionTail::parse(bytes).map_err(|error| error.to_string())?;
+    check_checksum(bytes, tail.checksum)?;
+    Ok(Decoded {
+        values: vec![
+            ("magic", format!("{:#x}", backing::VersionTail::MAGIC)),
+            ("sequence", tail.sequence.to_string()),
+            ("tail", tail.tail.to_string()),
+            ("last_epoch", tail.last_epoch.to_string()),
+            ("last_number", tail.last_number.to_string()),
+            ("retired_epoch", tail.retired_epoch.to_string()),
+            ("retired", tail.retired.to_string()),
+            ("reserved", 0.to_string()),
+            ("checksum", tail.checksum.to_string()),
+        ],
+        encoded: tail.emit().to_vec(),
     })
 }
 
