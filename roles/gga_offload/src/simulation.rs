@@ -2,7 +2,7 @@
 //! partitions, pauses, power failures and damage, with an oracle that knows only what SECURITY.md promises.
 //!
 //! A script of I/Os and faults is generated from a seed; the same script always gives the same run. Chunks go through the real codec, over
-//! small blocks with real bytes. The [oracle] has a decoder of its own, and never looks into the engine: it knows what the client wrote, what was acknowledged, flushed
+//! small blocks with real bytes. The `oracle` has a decoder of its own, and never looks into the engine: it knows what the client wrote, what was acknowledged, flushed
 //! and returned, which faults were injected, and what an operator is shown (the state of the set).
 //!
 //! # Promises

@@ -5,7 +5,7 @@
 //! of its set. Retired versions at the tail of the log are *applied*: the newest of each block is copied to its place, the tail moves past them, and their
 //! slots are free again.
 //!
-//! [`Log`] is the state machine, without I/O, locks or clocks; the stores and [`apply`](crate::store::apply) execute. [`Versions`] is the log as the
+//! [`Log`] is the state machine, without I/O, locks or clocks; the stores and `store::apply` execute. [`Versions`] is the log as the
 //! workers of all sessions share it, and counts the reads in flight: a slot is not reused, and a place not overwritten, while a read that was directed
 //! there before is in flight.
 //!

@@ -13,9 +13,6 @@ use super::set::{Outcome, Purpose};
 use super::{Action, Judged, ReadStage, SettleStage, Slot, Stage, Status, StripeEngine};
 use crate::{Target, Targets};
 
-/// The stripe in the record of a chunk that belongs to none.
-const NO_STRIPE: u64 = u64::MAX;
-
 /// How a stripe is being settled.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Settling {
@@ -40,8 +37,6 @@ pub(super) struct Settling {
     is_again: bool,
     /// Targets whose chunks are stored.
     stores: Targets,
-    /// Set while a chunk is stored that is none: the outcome of the work.
-    void: Option<Outcome>,
 }
 
 /// What the stamps of a stripe's chunks say.
@@ -181,6 +176,11 @@ impl StripeEngine {
         let it = &self.slots[slot as usize];
         let settling = it.settling;
         match decide(&settling.judged, settling.newest, may_be_mixed) {
+            // Also if no chunk is newer: a target may have stored one that it could not acknowledge, and find it at its next start. It is older than a chunk
+            // that is stored now.
+            Decision::Complete { stamp, holders } if may_be_mixed => {
+                self.store_again(slot, stamp, holders);
+            }
             Decision::Complete { stamp, holders } => self.complete_chunks(slot, stamp, holders),
             Decision::Interrupted { stamp, holders } => self.store_again(slot, stamp, holders),
             Decision::Older { target, stamp } => self.read_before(slot, target, stamp),
@@ -378,7 +378,7 @@ impl StripeEngine {
             versions.repaired();
         }
         if failed.is_empty() {
-            return self.settled(slot, settling.void.unwrap_or(Outcome::Rewritten(target)));
+            return self.settled(slot, Outcome::Rewritten(target));
         }
         if !self.detached.contains(target) {
             let status = error.unwrap_or(Status::IO_FAILED);
@@ -396,37 +396,13 @@ impl StripeEngine {
         } else {
             Outcome::Unread
         };
-        let rebuilt = match it.work.map(|work| work.purpose) {
-            Some(Purpose::Rebuild(target)) => Some(target),
-            _ => None,
-        };
         match (it.work, it.request.operation) {
-            (Some(_), _) if rebuilt.is_some() => self.store_void(slot, rebuilt, outcome),
             (Some(_), _) | (None, Operation::Write) => self.settled(slot, outcome),
             (None, _) => {
                 let judged = it.settling.judged;
                 self.corrupt(slot, &judged);
             }
         }
-    }
-
-    /// Replaces the chunk of a target that is rebuilt, of a stripe that cannot be, by one of no stripe. Otherwise its old chunk would count as current after the rebuild.
-    fn store_void(&mut self, slot: u32, rebuilt: Option<Target>, outcome: Outcome) {
-        let Some(versions) = self.setup.set.versions() else {
-            return self.impossible("a rebuild without versions");
-        };
-        let stamp = versions.of_void();
-        let stores = rebuilt.map_or(Targets::NONE, Targets::only);
-        self.prepare_store(slot, stamp, stores, false);
-        let it = self.slot(slot);
-        it.settling.void = Some(outcome);
-        it.stage = Stage::Settle(SettleStage::Seal);
-        self.act(Action::Seal {
-            slot,
-            stripe: NO_STRIPE,
-            targets: stores,
-            stamp,
-        });
     }
 
     /// Continues with the I/O of a settled block, or completes the work on it.

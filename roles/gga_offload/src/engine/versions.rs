@@ -185,14 +185,6 @@ impl Versions {
         self.epoch
     }
 
-    /// Stamp of a chunk that belongs to no stripe, and its version.
-    pub(super) fn of_void(&self) -> Stamp {
-        Stamp {
-            epoch: self.epoch,
-            number: REPAIR,
-        }
-    }
-
     /// Version under which a target stores a chunk with this stamp that is made again. That of a write that is not retired stays as it is, because what it replaces
     /// may be needed. All others are retired with the first writes.
     pub(super) fn of_repair(&self, stamp: Stamp) -> Stamp {
