@@ -144,6 +144,17 @@ struct Running {
     reported: u64,
     /// Number of completed passes.
     passes: u64,
+    flush: RebuildFlush,
+}
+
+/// The flush of all targets between the last rebuilt stripe and the change of the membership. A rebuilt target has no older versions: until those that it was
+/// rebuilt from are durable on the others, a power failure of all machines could leave it with versions that no other target has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RebuildFlush {
+    NotNeededYet,
+    Needed,
+    InFlight,
+    Done,
 }
 
 #[derive(Debug)]
@@ -244,6 +255,7 @@ impl Running {
             pause: None,
             reported: 0,
             passes: 0,
+            flush: RebuildFlush::NotNeededYet,
         }
     }
 }
@@ -819,7 +831,16 @@ impl Set {
             match state {
                 State::Rebuilding(target) => {
                     let stripe = self.next_of_pass(&mut inner, Some(target), now);
-                    stripe.map(|stripe| work(Purpose::Rebuild(target), stripe))
+                    if let (None, Some(rebuild), Some(versions)) =
+                        (stripe, &mut inner.rebuild, &self.versions)
+                        && rebuild.flush == RebuildFlush::Needed
+                        && versions.begin_retiring()
+                    {
+                        rebuild.flush = RebuildFlush::InFlight;
+                        Some(work(Purpose::Retire, 0))
+                    } else {
+                        stripe.map(|stripe| work(Purpose::Rebuild(target), stripe))
+                    }
                 }
                 State::Healthy => {
                     let stripe = self.next_of_scrub(&mut inner, now);
@@ -880,7 +901,14 @@ impl Set {
                 None
             }
             Next::Complete => {
-                self.pass_completed(inner, stale, now);
+                let is_versioned = stale.is_some() && self.versions.is_some();
+                match running.flush {
+                    RebuildFlush::NotNeededYet if is_versioned => {
+                        running.flush = RebuildFlush::Needed;
+                    }
+                    RebuildFlush::Needed | RebuildFlush::InFlight => {}
+                    _ => self.pass_completed(inner, stale, now),
+                }
                 None
             }
         }
@@ -960,6 +988,16 @@ impl Set {
         inner.at_work -= 1;
         if let (Purpose::Retire, Some(versions)) = (work.purpose, &self.versions) {
             versions.end_retiring();
+            let is_current = inner.redundancy.view().generation == work.generation;
+            if let Some(rebuild) = &mut inner.rebuild
+                && rebuild.flush == RebuildFlush::InFlight
+            {
+                rebuild.flush = if is_current && outcome == Outcome::Consistent {
+                    RebuildFlush::Done
+                } else {
+                    RebuildFlush::Needed
+                };
+            }
         }
         if inner.is_quiesced && inner.at_work == 0 {
             (self.wake)();
