@@ -301,7 +301,7 @@ fn target_with_its_blocks_is_rebuilt_only_where_it_missed_writes() {
     for target in load.targets {
         target
             .finish(default_deadline(), || false)
-            .expect("a good end");
+            .expect("a clean shutdown");
     }
 }
 
@@ -698,7 +698,7 @@ fn disk_replaced_by_a_copy_from_within_the_session_is_rebuilt() {
         set.reads_with_any_two(&service, writer);
         service
             .finish(default_deadline(), || false)
-            .expect("a good end");
+            .expect("a clean shutdown");
     }
 }
 
@@ -830,7 +830,7 @@ fn begins_without(set: &mut Set, number: usize, old: &Path, new: &Path) {
     set.reads_with_any_two(&service, writer);
     service
         .finish(default_deadline(), || false)
-        .expect("a good end");
+        .expect("a clean shutdown");
 }
 
 #[test]

@@ -1329,8 +1329,9 @@ mod tests {
     struct Losses {
         unflushed: Arc<UnflushedWrites>,
         queues: Vec<LossyQueue>,
-        /// What reads return, and what survives a loss.
+        /// Content that reads return.
         volatile: Vec<u8>,
+        /// Content that survives a power failure.
         durable: Vec<u8>,
         incarnation: u32,
         operations: Vec<Operation>,

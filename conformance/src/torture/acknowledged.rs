@@ -99,7 +99,7 @@ fn kill_under_load(run: &mut Run<'_>) -> Result<(), Violation> {
         parts.truncate(count);
         run.deployment.kill(&parts)?;
         run.sleep(0..300);
-        // Those that are left notice.
+        // The service and the front end detect the lost connections before the restart.
         run.deployment.start()?;
         load.wait_for(10, "after the restart")?;
         load.stop()?;

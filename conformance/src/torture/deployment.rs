@@ -420,7 +420,7 @@ impl<'a> Deployment<'a> {
         parts
     }
 
-    /// Removes what restarts of all machines remove: the content of the runtime directories.
+    /// Removes the content of the runtime directories, as a restart of all machines does.
     pub(super) fn clear_runtime_directories(&self) -> Result<(), Violation> {
         let mut left = self.sandbox.leftovers()?;
         for target in 0..self.targets.len() {

@@ -224,7 +224,7 @@ fn random(run: &mut Run<'_>, size: usize) -> Vec<u8> {
 /// Ends a deployment whose target has had failed writes, and fails unless its exit status is 1.
 fn end_after_failed_writes(run: &mut Run<'_>, failed: u64, why: &str) -> Result<(), Violation> {
     Violation::unless(failed > 0, format!("errors of {why}"), "none")?;
-    // What can be read must be right.
+    // Blocks that can be read must have the right content.
     let unread = run.failed_reads()?;
     run.excuse("S4", failed + unread.len() as u64);
     run.deployment.terminate(Part::FrontEnd)?;

@@ -34,7 +34,7 @@ pub(super) struct Run<'a> {
     pub(super) storage: Storage,
     pub(super) rng: Rng,
     excuses: BTreeMap<&'static str, u64>,
-    /// What was durable of each backing file when it was last known.
+    /// Durable content of each backing file, as of the last flush that determined it.
     durable: Vec<Vec<u8>>,
     /// Clients to be stopped with the run.
     seed: u64,
@@ -76,7 +76,7 @@ impl<'a> Run<'a> {
             ..
         } = run;
         let broken = result.err().map(|violation| {
-            // What an attack waited for in vain may be a consequence.
+            // A condition that an attack waited for in vain may be a consequence of the wrong content.
             let violation = match wrong {
                 Some(wrong) if wrong != violation => {
                     Violation::new(format!("{wrong}; then: {violation}"))

@@ -63,7 +63,7 @@ use super::{Target, Targets};
 /// Maximum number of stripes that a worker processes at once in addition to the requests of the initiator.
 pub const BACKGROUND_SLOTS: u32 = 4;
 
-/// What was read of each target's chunk of a stripe; `None` if it was not read.
+/// Result of reading each target's chunk of a stripe; `None` if it was not read.
 pub type Judged = [Option<Judgement>; 3];
 
 /// Result of an I/O or of one of its steps, as a `doca_error_t`.
@@ -385,7 +385,7 @@ struct Slot {
     stamp: Option<Stamp>,
     /// How the stripe is being settled.
     settling: Settling,
-    /// What the flush in progress retires.
+    /// Writes that the flush in progress retires.
     retirable: Retirable,
     /// Time at which a parked request fails.
     parked_until: Option<Duration>,

@@ -356,7 +356,7 @@ impl Server {
         flush | versions | FEATURE_VERIFIER
     }
 
-    /// What is announced to a service that uses versions.
+    /// State of the log of versions, for a service that uses them.
     fn announced_versions(&self) -> AnnouncedVersions {
         let Some(ServerVersions { versions, .. }) = &self.versions else {
             return AnnouncedVersions::default();

@@ -709,7 +709,7 @@ impl fmt::Display for Identity {
     }
 }
 
-/// What the header of a file says.
+/// Parsed header of a backing file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileHeader {
     pub geometry: Geometry,

@@ -72,7 +72,7 @@ pub fn slot_count(block_size: u32, block_count: u32, slot_size: u64) -> u32 {
 /// No slot.
 const NO_SLOT: u32 = u32::MAX;
 
-/// What a slot is used for.
+/// Use of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Free,
@@ -355,7 +355,7 @@ impl Log {
         let mut slot = self.heads[self.bucket(block)];
         while slot != NO_SLOT {
             let it = self.slot(slot);
-            // What is being applied counts as applied: it is what the place will hold.
+            // A version that is being applied counts as applied: the block's place will hold it.
             let is_old = before.is_none_or(|before| it.version < before);
             if it.block == block && (is_old || it.state == State::Applying) {
                 return Some(slot);
@@ -461,7 +461,7 @@ impl Log {
         None
     }
 
-    /// What is to be copied to its place: slot, block and sequence.
+    /// Versions to copy to the places of their blocks: slot, block and sequence.
     pub fn to_apply(&self) -> impl Iterator<Item = (u32, u64, u64)> {
         let batch = self.batch.iter().map(|&slot| (slot, self.slot(slot)));
         batch
@@ -990,7 +990,7 @@ mod tests {
         }
     }
 
-    /// What happens to the log.
+    /// An event of the log.
     #[derive(Debug, Clone, Copy)]
     enum Happens {
         Allocate {
@@ -1052,7 +1052,7 @@ mod tests {
         /// Numbers of the versions of each block, ascending, and of the one at its place.
         versions: BTreeMap<u64, Vec<u64>>,
         places: BTreeMap<u64, u64>,
-        /// What the batch will have put to the places.
+        /// Blocks and sequences that the batch copies to their places.
         batch: Vec<(u64, u64)>,
         is_applying: bool,
     }
@@ -1192,7 +1192,7 @@ mod tests {
                 Happens::Abandon => {
                     self.log.abandon(self.owner);
                     self.lost.append(&mut self.flying);
-                    // What they write is a matter of a later start: here, they fail.
+                    // Whether such writes reach the disk matters to a later start only: here, they fail.
                     for it in &self.lost {
                         if it.number.is_some() {
                             self.disk.remove(&it.slot);

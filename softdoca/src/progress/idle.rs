@@ -57,7 +57,7 @@ const MOST_ENGINES: usize = 32;
 /// Environment variable that selects the strategy.
 const VARIABLE: &str = "SOFTDOCA_IDLE";
 
-/// What a thread does whose engines have nothing to do.
+/// Behaviour of a thread whose engines have nothing to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Strategy {
     /// `spin`: nothing, as on hardware.

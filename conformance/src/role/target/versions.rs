@@ -303,7 +303,7 @@ fn retired(service: &mut Service, slots: u32) -> Result<(), Violation> {
     for number in last - 2..=last {
         expect_block(service, number % 3, None, number as u8)?;
     }
-    // What the last one has replaced is not the newest retired version of its block only if it is retired itself.
+    // The version that the last write replaced is the newest retired one of its block, unless the last write is retired too.
     expect_block(service, last % 3, Some(last), (last - 3) as u8)?;
     flush(service, last + 1)?;
     expect_block(service, last % 3, None, last as u8)
@@ -393,7 +393,7 @@ fn survive(fixture: &Fixture<'_>) -> Result<(), Violation> {
             version(number.into()),
         )?;
     }
-    // Those below 5 are retired, so block 5 has none that is not.
+    // The flush retires versions below 5: the only version of block 5 is retired.
     flush(&mut service, 5)?;
     let restart = |running: &mut Running| {
         running.signal(Signal::KILL);

@@ -22,7 +22,7 @@ pub enum Found {
     Superblock(Superblock),
 }
 
-/// What a target's log of versions says.
+/// State of a target's log of versions, as the target announces it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Log {
     /// The newest version that was written to the target; `None` if it has none.

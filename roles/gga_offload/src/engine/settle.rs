@@ -39,7 +39,7 @@ pub(super) struct Settling {
     stores: Targets,
 }
 
-/// What the stamps of a stripe's chunks say.
+/// Result of comparing the stamps of a stripe's chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Decision {
     /// These members have the chunks of the last complete write, with this stamp. No chunk is newer.

@@ -39,12 +39,12 @@ pub struct Versions {
     is_retiring: AtomicBool,
 }
 
-/// What a flush retires.
+/// Writes that a flush retires.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Retirable {
     /// Writes with lower numbers; 0 for none.
     number: u64,
-    /// So many chunks that were made again.
+    /// Number of chunks that were made again.
     repairs: u64,
 }
 
@@ -138,7 +138,7 @@ impl Versions {
         repairs.saturating_sub(self.retired_repairs.load(Ordering::Relaxed))
     }
 
-    /// What a flush that starts now, and succeeds on all members, makes durable.
+    /// Returns the writes that a flush makes durable which starts now and succeeds on all members.
     pub(super) fn retirable(&self) -> Retirable {
         let repairs = self.repairs.load(Ordering::Acquire);
         Retirable {

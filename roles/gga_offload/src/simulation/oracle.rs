@@ -13,7 +13,7 @@ const RECORD: usize = 64;
 
 // The decoder.
 
-/// What a member's bytes of a stripe are.
+/// A member's bytes of a stripe, decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Decoded {
     /// Zeros: never written.

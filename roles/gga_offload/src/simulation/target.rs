@@ -25,7 +25,7 @@ struct VersionSlot {
     block: u64,
     stamp: Stamp,
     chunk: Bytes,
-    /// What was known to be retired when it was written.
+    /// Versions below this one were known to be retired when it was written.
     retired: Option<Stamp>,
     is_durable: bool,
 }
@@ -100,7 +100,7 @@ impl Disk {
         self.versions.len()
     }
 
-    /// What it tells a service of its versions.
+    /// State of its log of versions, as announced to a service.
     pub(super) fn log(&self) -> Log {
         let unretired = self.versions.iter().filter(|it| !self.is_retired(it));
         let blocks: BTreeSet<u64> = unretired.map(|it| it.block).collect();

@@ -1420,7 +1420,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// What was not flushed may be lost.
+    /// Allows all unflushed writes to be lost.
     fn lose_unflushed(&mut self) {
         for io in &mut self.ios {
             for (reading, block) in io.readings.iter_mut().zip(io.block..) {
@@ -2022,7 +2022,7 @@ impl<'a> World<'a> {
 
     // Ground truth, by the oracle's decoder.
 
-    /// What each member has of a block.
+    /// Each member's bytes of a block, decoded.
     fn decoded(&self, block: u64) -> [Decoded; 3] {
         std::array::from_fn(|member| {
             let expected = Expected {
@@ -2758,7 +2758,7 @@ const FOREIGN: u32 = u32::MAX;
 /// Time in which a target gets its own disk again.
 const RETURN_TIME: Duration = Duration::from_millis(10);
 
-/// What a service says to be retired, in a message with this epoch.
+/// The bound of retired versions that a service sends in a message with this epoch.
 fn retired(service: &Service, epoch: u64) -> Stamp {
     let number = service.set.versions().map_or(0, |it| it.retired_for(epoch));
     Stamp { epoch, number }

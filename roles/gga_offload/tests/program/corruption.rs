@@ -20,7 +20,7 @@ const RECOVERIES: [&str; 3] = [
 
 // Stored chunks.
 
-/// What is wrong with a chunk.
+/// Damage to a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Damage {
     /// One bit of this byte is wrong.

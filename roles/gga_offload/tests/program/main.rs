@@ -288,7 +288,7 @@ impl Deployment {
         let stderr = service.stderr();
         let stdout = service
             .finish(Instant::now() + TIMEOUT, || false)
-            .expect("a good end");
+            .expect("a clean shutdown");
         let mut kept = targets
             .into_iter()
             .map(|target| target.join().expect("a target"));

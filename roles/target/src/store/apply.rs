@@ -187,7 +187,7 @@ pub struct FileApplier<D, M> {
     memory: Arc<MemoryRegion>,
     /// Maximum number of slots in a batch.
     most: usize,
-    /// What is copied, in ascending order of the slots, then of the blocks.
+    /// Versions to copy, in ascending order of the slots, then of the blocks.
     entries: Vec<Entry>,
     /// First entry that is not in a round yet.
     next_entry: usize,

@@ -30,7 +30,7 @@ struct Transaction {
     held: Held,
 }
 
-/// What an I/O holds.
+/// Slot or reading that an I/O holds.
 #[derive(Debug, Clone, Copy)]
 enum Held {
     Nothing,

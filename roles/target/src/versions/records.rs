@@ -111,7 +111,7 @@ impl SlotChecksum {
     }
 }
 
-/// What a slot with these bytes holds; `None` if it is not whole. The block is the first `block_size` bytes.
+/// Parses a slot; `None` if it is incomplete. The block is the first `block_size` bytes.
 #[must_use]
 pub fn parse_slot(slot: u32, bytes: &[u8], block_size: usize) -> Option<Found> {
     let record = bytes.get(block_size..block_size + VersionSlot::SIZE)?;

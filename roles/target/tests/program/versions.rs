@@ -197,7 +197,7 @@ fn versions_of_a_block_are_read_one_after_the_other() {
             }
         }
 
-        // What is retired is applied while the service is idle.
+        // Retired versions are applied while the service is idle.
         writer.flush(4);
         writer.wait_until_applied(2, 2);
         assert_eq!(
