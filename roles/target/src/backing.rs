@@ -1216,8 +1216,8 @@ mod tests {
         block_size: 512,
         block_count: 3,
     };
-    /// 64 KiB before the blocks, a page with them, and 256 slots of 4096 bytes.
-    const LENGTH: u64 = CONTENT_OFFSET + 4096 + 256 * 4096;
+    /// 64 KiB before the blocks, a page with them, and 1024 slots of 4096 bytes.
+    const LENGTH: u64 = CONTENT_OFFSET + 4096 + 1024 * 4096;
 
     fn slots() -> SlotArea {
         SlotArea::new(THREE_BLOCKS, CONTENT_OFFSET)
@@ -1270,7 +1270,7 @@ mod tests {
             assert!(failure.message.contains(value), "{failure}");
         }
         let failure = check(&bytes, LENGTH - 1, THREE_BLOCKS).expect_err("cut off");
-        for value in ["1118208", "1118207"] {
+        for value in ["4263936", "4263935"] {
             assert!(failure.message.contains(value), "{failure}");
         }
         let failure = check(&[0; HEADER_SIZE], LENGTH, THREE_BLOCKS).expect_err("zeros");

@@ -981,9 +981,9 @@ mod tests {
             (1 << 20, 1 << 20, (1 << 20) + 4096, 255),
             (4 << 20, 1 << 20, (4 << 20) + 4096, 64),
             ((4 << 20) + 1, 1 << 20, 8 << 20, 0),
-            (4096, 128, 8192, 256),
+            (4096, 128, 8192, 1024),
             (4096, 1000, 8192, 2000),
-            (1, 1, 4096, 256),
+            (1, 1, 4096, 1024),
         ] {
             let count = slot_count(block_size, block_count, slot_size);
             assert_eq!(count, expected, "{block_count} blocks of {block_size}");
