@@ -13,8 +13,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use doca::{Device, MemoryRegion, Mmap};
 use wire::control::{
-    AnnouncedStorage, FEATURE_VERSIONS, FrameDecoder, IdentifiedStorage, IdentityQuery, Message,
-    Payload, RdmaConnectionDetails, RdmaConnectionRole, RecordState, StorageDetails,
+    AnnouncedStorage, FEATURE_VERSIONS, FrameDecoder, IdentityQuery, Message, Payload,
+    RdmaConnectionDetails, RdmaConnectionRole, RecordState, StorageDetails,
 };
 use wire::io_message::{Repr, SIZE, Version};
 use wire::release::Release;
@@ -86,25 +86,11 @@ impl Kept {
         Self {
             content,
             identity: Bytes::copy_from_slice(&fastrand::u128(..).to_be_bytes()),
-            superblock: NO_SUPERBLOCK,
+            superblock: IdentityQuery::WITHOUT_SUPERBLOCK,
             versions: Versions::default(),
         }
     }
 }
-
-const NO_SUPERBLOCK: IdentityQuery = IdentityQuery {
-    set_high: 0,
-    set_low: 0,
-    epoch: 0,
-    epoch_id: 0,
-    next_epoch: 0,
-    next_epoch_id: 0,
-    member: 0,
-    state: RecordState::None,
-    format: 0,
-    matrix: 0,
-    logical_block_size: 0,
-};
 
 /// I/O message that a scripted target has received or sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -542,35 +528,7 @@ impl Records {
         if query.state != RecordState::None {
             self.kept = query.clone();
         }
-        let IdentityQuery {
-            set_high,
-            set_low,
-            epoch,
-            epoch_id,
-            next_epoch,
-            next_epoch_id,
-            member,
-            state,
-            format,
-            matrix,
-            logical_block_size,
-        } = self.kept;
-        Payload::IdentifiedStorageResponse(IdentifiedStorage {
-            total_size: storage.total_size,
-            block_size: storage.block_size,
-            set_high,
-            set_low,
-            epoch,
-            epoch_id,
-            next_epoch,
-            next_epoch_id,
-            member,
-            state,
-            format,
-            matrix,
-            logical_block_size,
-            identity: self.identity.clone(),
-        })
+        Payload::IdentifiedStorageResponse(self.kept.answer(storage, self.identity.clone()))
     }
 }
 

@@ -8,7 +8,7 @@
 //! Invalid UTF-8 is not refused but replaced by U+FFFD, because the only text is the explanation of an error, which
 //! must not be lost.
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 
 use crate::DecodeError;
 use crate::release::Release;
@@ -24,6 +24,64 @@ pub const FEATURE_VERSIONS: u32 = 2;
 
 /// Bit of [`FeatureQuery::features`] and [`AnnouncedStorage::features`] for verified_init_storage_response.
 pub const FEATURE_VERIFIER: u32 = 4;
+
+impl IdentityQuery {
+    /// Query for a storage's identity and superblock. It contains no superblock to persist.
+    pub const WITHOUT_SUPERBLOCK: Self = Self {
+        set_high: 0,
+        set_low: 0,
+        epoch: 0,
+        epoch_id: 0,
+        next_epoch: 0,
+        next_epoch_id: 0,
+        member: 0,
+        state: RecordState::None,
+        format: 0,
+        matrix: 0,
+        logical_block_size: 0,
+    };
+
+    /// The response of a storage that has the superblock of this query.
+    #[must_use]
+    pub fn answer(&self, storage: &StorageDetails, identity: Bytes) -> IdentifiedStorage {
+        IdentifiedStorage {
+            total_size: storage.total_size,
+            block_size: storage.block_size,
+            set_high: self.set_high,
+            set_low: self.set_low,
+            epoch: self.epoch,
+            epoch_id: self.epoch_id,
+            next_epoch: self.next_epoch,
+            next_epoch_id: self.next_epoch_id,
+            member: self.member,
+            state: self.state,
+            format: self.format,
+            matrix: self.matrix,
+            logical_block_size: self.logical_block_size,
+            identity,
+        }
+    }
+}
+
+impl IdentifiedStorage {
+    /// The superblock, as in the query that asks for it to be persisted.
+    #[must_use]
+    pub fn superblock(&self) -> IdentityQuery {
+        IdentityQuery {
+            set_high: self.set_high,
+            set_low: self.set_low,
+            epoch: self.epoch,
+            epoch_id: self.epoch_id,
+            next_epoch: self.next_epoch,
+            next_epoch_id: self.next_epoch_id,
+            member: self.member,
+            state: self.state,
+            format: self.format,
+            matrix: self.matrix,
+            logical_block_size: self.logical_block_size,
+        }
+    }
+}
 
 impl Payload {
     /// The init_storage_request of a release. Only 3.0 has a batch size.

@@ -6,9 +6,9 @@ use arbitrary::{Arbitrary, Result, Unstructured};
 use prost::Message as _;
 use wire::DecodeError;
 use wire::control::{
-    AnnouncedStorage, ErrorResponse, FeatureQuery, FrameDecoder, IdentifiedStorage, IdentityQuery,
-    InitStorage, Message, MessageType, Payload, RdmaConnectionDetails, RdmaConnectionRole,
-    RecordState, StorageDetails, StorageVerifier,
+    AnnouncedStorage, ErrorResponse, FeatureQuery, FrameDecoder, IdentityQuery, InitStorage,
+    Message, MessageType, Payload, RdmaConnectionDetails, RdmaConnectionRole, RecordState,
+    StorageDetails, StorageVerifier,
 };
 use wire::layout::{Kind, TABLE};
 use wire::recording::control::Message as Recorded;
@@ -402,6 +402,22 @@ pub struct Superblock {
 }
 
 impl Superblock {
+    fn query(&self) -> IdentityQuery {
+        IdentityQuery {
+            set_high: self.set.0,
+            set_low: self.set.1,
+            epoch: self.epoch.0,
+            epoch_id: self.epoch.1,
+            next_epoch: self.next.0,
+            next_epoch_id: self.next.1,
+            member: self.member,
+            state: self.state(),
+            format: self.format % 3,
+            matrix: self.matrix % 3,
+            logical_block_size: self.logical_block_size,
+        }
+    }
+
     fn state(&self) -> RecordState {
         RecordState::ALL[usize::from(self.state) % RecordState::ALL.len()]
     }
@@ -538,41 +554,24 @@ impl From<&AnyMessage> for Message {
                 block_size,
             }),
             AnyPayload::IdentifyStorageRequest(superblock) => {
-                Payload::IdentifyStorageRequest(IdentityQuery {
-                    set_high: superblock.set.0,
-                    set_low: superblock.set.1,
-                    epoch: superblock.epoch.0,
-                    epoch_id: superblock.epoch.1,
-                    next_epoch: superblock.next.0,
-                    next_epoch_id: superblock.next.1,
-                    member: superblock.member,
-                    state: superblock.state(),
-                    format: superblock.format % 3,
-                    matrix: superblock.matrix % 3,
-                    logical_block_size: superblock.logical_block_size,
-                })
+                Payload::IdentifyStorageRequest(superblock.query())
             }
             AnyPayload::IdentifiedStorageResponse {
                 total_size,
                 block_size,
                 superblock,
                 identity,
-            } => Payload::IdentifiedStorageResponse(IdentifiedStorage {
-                total_size: *total_size,
-                block_size: *block_size,
-                set_high: superblock.set.0,
-                set_low: superblock.set.1,
-                epoch: superblock.epoch.0,
-                epoch_id: superblock.epoch.1,
-                next_epoch: superblock.next.0,
-                next_epoch_id: superblock.next.1,
-                member: superblock.member,
-                state: superblock.state(),
-                format: superblock.format % 3,
-                matrix: superblock.matrix % 3,
-                logical_block_size: superblock.logical_block_size,
-                identity: identity.to_vec().into(),
-            }),
+            } => {
+                let storage = StorageDetails {
+                    total_size: *total_size,
+                    block_size: *block_size,
+                };
+                Payload::IdentifiedStorageResponse(
+                    superblock
+                        .query()
+                        .answer(&storage, identity.to_vec().into()),
+                )
+            }
             &AnyPayload::AnnounceStorageRequest { features } => {
                 Payload::AnnounceStorageRequest(FeatureQuery { features })
             }

@@ -250,36 +250,9 @@ impl Superblock {
     ///
     /// The superblock has no valid form.
     pub fn of_answer(answer: &IdentifiedStorage) -> Result<Option<Self>, FormError> {
-        Self::of_request(&IdentityQuery {
-            set_high: answer.set_high,
-            set_low: answer.set_low,
-            epoch: answer.epoch,
-            epoch_id: answer.epoch_id,
-            next_epoch: answer.next_epoch,
-            next_epoch_id: answer.next_epoch_id,
-            member: answer.member,
-            state: answer.state,
-            format: answer.format,
-            matrix: answer.matrix,
-            logical_block_size: answer.logical_block_size,
-        })
+        Self::of_request(&answer.superblock())
     }
 }
-
-/// Query for a target's identity and superblock.
-pub const QUESTION: IdentityQuery = IdentityQuery {
-    set_high: 0,
-    set_low: 0,
-    epoch: 0,
-    epoch_id: 0,
-    next_epoch: 0,
-    next_epoch_id: 0,
-    member: 0,
-    state: RecordState::None,
-    format: 0,
-    matrix: 0,
-    logical_block_size: 0,
-};
 
 #[cfg(test)]
 mod tests {
@@ -319,7 +292,10 @@ mod tests {
             (request.format, request.matrix, request.logical_block_size),
             (2, 1, 4096)
         );
-        assert_eq!(Superblock::of_request(&QUESTION), Ok(None));
+        assert_eq!(
+            Superblock::of_request(&IdentityQuery::WITHOUT_SUPERBLOCK),
+            Ok(None)
+        );
         assert_eq!(SUPERBLOCK.set.to_string(), "01234567");
         assert_ne!(SetId::random(), SetId::random());
     }

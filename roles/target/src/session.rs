@@ -13,12 +13,12 @@ use role_common::budget::InitLimits;
 use role_common::control::ChannelEvent;
 pub use role_common::jobs::Outcome;
 use role_common::protocol::{Protocol, unexpected};
-use role_common::superblock::{QUESTION, Superblock};
+use role_common::superblock::Superblock;
 use role_common::verifier::Verifier;
 use wire::control::{
-    AnnouncedStorage, BatchedInitStorage, FEATURE_VERIFIER, FEATURE_VERSIONS, IdentifiedStorage,
-    IdentityQuery, InitStorage, Message, MessageType, Payload, RdmaConnectionDetails,
-    RdmaConnectionRole, RecordState, StorageDetails,
+    AnnouncedStorage, BatchedInitStorage, FEATURE_VERIFIER, FEATURE_VERSIONS, IdentityQuery,
+    InitStorage, Message, MessageType, Payload, RdmaConnectionDetails, RdmaConnectionRole,
+    RecordState, StorageDetails,
 };
 use wire::release::Release;
 
@@ -441,44 +441,15 @@ impl Session {
 
     /// Response to a query for the identity.
     fn described(&self) -> Payload {
-        let StorageDetails {
-            total_size,
-            block_size,
-        } = self.details();
         let Some(verifier) = &self.verifier else {
             // As a target without support for identities.
             return Payload::QueryStorageResponse(self.details());
         };
         let superblock = self.superblock.as_ref();
-        let IdentityQuery {
-            set_high,
-            set_low,
-            epoch,
-            epoch_id,
-            next_epoch,
-            next_epoch_id,
-            member,
-            state,
-            format,
-            matrix,
-            logical_block_size,
-        } = superblock.map_or(QUESTION, Superblock::request);
-        Payload::IdentifiedStorageResponse(IdentifiedStorage {
-            total_size,
-            block_size,
-            set_high,
-            set_low,
-            epoch,
-            epoch_id,
-            next_epoch,
-            next_epoch_id,
-            member,
-            state,
-            format,
-            matrix,
-            logical_block_size,
-            identity: identity_bytes(verifier),
-        })
+        let superblock = superblock.map_or(IdentityQuery::WITHOUT_SUPERBLOCK, Superblock::request);
+        Payload::IdentifiedStorageResponse(
+            superblock.answer(&self.details(), identity_bytes(verifier)),
+        )
     }
 
     /// Handles a request to persist a superblock, which a service may send at any time after the query.
@@ -929,7 +900,6 @@ mod tests {
 
     #[test]
     fn identity_is_sent_only_when_queried() {
-        use role_common::superblock::QUESTION;
         use wire::control::{IdentifiedStorage, RecordState};
 
         let plain = Driver::new().request(Payload::QueryStorageRequest);
@@ -942,7 +912,7 @@ mod tests {
             driver
         };
         assert_eq!(known().request(Payload::QueryStorageRequest), plain);
-        let question = || Payload::IdentifyStorageRequest(QUESTION);
+        let question = || Payload::IdentifyStorageRequest(IdentityQuery::WITHOUT_SUPERBLOCK);
         let expected = IdentifiedStorage {
             total_size: details.total_size,
             block_size: details.block_size,
@@ -989,7 +959,9 @@ mod tests {
     fn identified() -> Driver {
         let mut driver = Driver::new();
         driver.session = driver.session.with_identity(the_one(), None);
-        driver.request(Payload::IdentifyStorageRequest(QUESTION));
+        driver.request(Payload::IdentifyStorageRequest(
+            IdentityQuery::WITHOUT_SUPERBLOCK,
+        ));
         driver
     }
 
@@ -1051,7 +1023,9 @@ mod tests {
     #[test]
     fn member_of_a_set_serves_a_service_that_has_asked_for_its_superblock() {
         let mut driver = member();
-        driver.request(Payload::IdentifyStorageRequest(QUESTION));
+        driver.request(Payload::IdentifyStorageRequest(
+            IdentityQuery::WITHOUT_SUPERBLOCK,
+        ));
         assert_eq!(driver.request(init(1, 1)), Payload::InitStorageResponse);
     }
 
@@ -1141,7 +1115,9 @@ mod tests {
 
         // After the query for identity and superblock.
         let mut driver = new();
-        let answer = driver.request(Payload::IdentifyStorageRequest(QUESTION));
+        let answer = driver.request(Payload::IdentifyStorageRequest(
+            IdentityQuery::WITHOUT_SUPERBLOCK,
+        ));
         assert!(matches!(answer, Payload::IdentifiedStorageResponse(_)));
         assert_eq!(driver.session.announced_features(), 0);
         assert_eq!(driver.request(announce()), announced);

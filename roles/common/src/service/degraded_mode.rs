@@ -381,7 +381,7 @@ impl Superblocks {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use wire::control::{IdentifiedStorage, RecordState};
+    use wire::control::{RecordState, StorageDetails};
 
     use super::*;
     use crate::stored_block::MatrixType;
@@ -409,22 +409,13 @@ mod tests {
         let Payload::IdentifyStorageRequest(query) = &request.payload else {
             panic!("{request:?}")
         };
-        request.response(Payload::IdentifiedStorageResponse(IdentifiedStorage {
+        let storage = StorageDetails {
             total_size: 1,
             block_size: 1,
-            set_high: query.set_high,
-            set_low: query.set_low,
-            epoch: query.epoch,
-            epoch_id: query.epoch_id,
-            next_epoch: query.next_epoch,
-            next_epoch_id: query.next_epoch_id,
-            member: query.member,
-            state: query.state,
-            format: query.format,
-            matrix: query.matrix,
-            logical_block_size: query.logical_block_size,
-            identity: Bytes::from_static(b"it"),
-        }))
+        };
+        request.response(Payload::IdentifiedStorageResponse(
+            query.answer(&storage, Bytes::from_static(b"it")),
+        ))
     }
 
     #[test]

@@ -879,7 +879,6 @@ mod connections_tests {
 #[cfg(test)]
 mod tests {
     //! Sessions that start or continue without a target; the other targets answer all requests.
-    use wire::control::IdentifiedStorage;
 
     use super::*;
     use crate::control::ChannelEvent;
@@ -992,22 +991,8 @@ mod tests {
                 Payload::QueryStorageRequest => Payload::QueryStorageResponse(storage()),
                 Payload::IdentifyStorageRequest(_) => {
                     let query = superblock(target).request();
-                    Payload::IdentifiedStorageResponse(IdentifiedStorage {
-                        total_size: storage().total_size,
-                        block_size: storage().block_size,
-                        set_high: query.set_high,
-                        set_low: query.set_low,
-                        epoch: query.epoch,
-                        epoch_id: query.epoch_id,
-                        next_epoch: query.next_epoch,
-                        next_epoch_id: query.next_epoch_id,
-                        member: query.member,
-                        state: query.state,
-                        format: query.format,
-                        matrix: query.matrix,
-                        logical_block_size: query.logical_block_size,
-                        identity: Bytes::from(vec![target as u8]),
-                    })
+                    let identity = Bytes::from(vec![target as u8]);
+                    Payload::IdentifiedStorageResponse(query.answer(&storage(), identity))
                 }
                 Payload::InitStorageRequest(_) => Payload::InitStorageResponse,
                 Payload::CreateRdmaConnectionRequest(details) => {

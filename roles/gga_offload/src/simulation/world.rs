@@ -8,7 +8,7 @@ use bytes::Bytes as Blob;
 use fastrand::Rng;
 use role_common::stored_block::MatrixType;
 use role_common::superblock::{Epoch, Form, Format, SetId, Superblock};
-use wire::control::{ErrorResponse, IdentifiedStorage, Message, Payload};
+use wire::control::{ErrorResponse, Message, Payload, StorageDetails};
 
 use super::oracle::{
     CHUNK, Code, Content, Decoded, Excuse, Expected, LOGICAL, PARTS, Promise, Reading, Register,
@@ -1525,7 +1525,6 @@ impl<'a> World<'a> {
                 self.synced(number);
                 let target = &self.targets[number];
                 let identity = Blob::copy_from_slice(&target.identity().0.to_be_bytes());
-                let it = superblock.request();
                 trace!(
                     self,
                     "target {number} persists epoch {} next {} {:?}",
@@ -1533,22 +1532,11 @@ impl<'a> World<'a> {
                     superblock.next,
                     superblock.state
                 );
-                Payload::IdentifiedStorageResponse(IdentifiedStorage {
+                let storage = StorageDetails {
                     total_size: self.script.blocks * CHUNK as u64,
                     block_size: CHUNK as u32,
-                    set_high: it.set_high,
-                    set_low: it.set_low,
-                    epoch: it.epoch,
-                    epoch_id: it.epoch_id,
-                    next_epoch: it.next_epoch,
-                    next_epoch_id: it.next_epoch_id,
-                    member: it.member,
-                    state: it.state,
-                    format: it.format,
-                    matrix: it.matrix,
-                    logical_block_size: it.logical_block_size,
-                    identity,
-                })
+                };
+                Payload::IdentifiedStorageResponse(superblock.request().answer(&storage, identity))
             }
             _ => {
                 target.has_failed = true;

@@ -401,12 +401,11 @@ impl Rejoin {
 mod tests {
     use bytes::Bytes;
     use wire::control::{
-        AnnouncedStorage, ErrorResponse, FEATURE_FLUSH, IdentifiedStorage, InitStorage,
-        RdmaConnectionRole, RecordState,
+        AnnouncedStorage, ErrorResponse, FEATURE_FLUSH, IdentityQuery, InitStorage,
+        RdmaConnectionRole,
     };
 
     use super::*;
-    use crate::superblock::QUESTION;
 
     const TIMEOUT: Duration = Duration::from_secs(5);
     const STORAGE: StorageDetails = StorageDetails {
@@ -451,7 +450,7 @@ mod tests {
                 target: 1,
                 name: "storage target data_2",
                 storage: STORAGE,
-                query: Payload::IdentifyStorageRequest(QUESTION),
+                query: Payload::IdentifyStorageRequest(IdentityQuery::WITHOUT_SUPERBLOCK),
                 features,
                 core_count: init.core_count,
                 init: Payload::InitStorageRequest(init),
@@ -514,22 +513,9 @@ mod tests {
             let answer = match &request.payload {
                 Payload::IdentifyStorageRequest(_) => match self.identity.clone() {
                     None => Payload::QueryStorageResponse(self.storage.clone()),
-                    Some(identity) => Payload::IdentifiedStorageResponse(IdentifiedStorage {
-                        total_size: self.storage.total_size,
-                        block_size: self.storage.block_size,
-                        set_high: 0,
-                        set_low: 0,
-                        epoch: 0,
-                        epoch_id: 0,
-                        next_epoch: 0,
-                        next_epoch_id: 0,
-                        member: 0,
-                        state: RecordState::None,
-                        format: 0,
-                        matrix: 0,
-                        logical_block_size: 0,
-                        identity,
-                    }),
+                    Some(identity) => Payload::IdentifiedStorageResponse(
+                        IdentityQuery::WITHOUT_SUPERBLOCK.answer(&self.storage, identity),
+                    ),
                 },
                 Payload::AnnounceStorageRequest(_) => {
                     Payload::AnnouncedStorageResponse(AnnouncedStorage {

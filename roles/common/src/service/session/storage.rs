@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use doca::ErrorCode;
 use wire::control::{
-    AnnouncedStorage, FEATURE_VERIFIER, FeatureQuery, Message, MessageType, Payload,
+    AnnouncedStorage, FEATURE_VERIFIER, FeatureQuery, IdentityQuery, Message, MessageType, Payload,
     RdmaConnectionDetails, StorageDetails,
 };
 
 use super::{Action, Connections, Doing, Job, Layout, Phase, Place, Session, Step};
 use crate::control::ChannelEvent;
 use crate::protocol::{Failure, expect_response};
-use crate::superblock::{QUESTION, Superblock};
+use crate::superblock::Superblock;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Described {
@@ -193,7 +193,7 @@ impl<L: Layout> Session<L> {
     /// Query for a target's storage.
     pub(super) fn query(&self) -> Payload {
         if self.identifies {
-            Payload::IdentifyStorageRequest(QUESTION)
+            Payload::IdentifyStorageRequest(IdentityQuery::WITHOUT_SUPERBLOCK)
         } else if self.wanted_features != 0 {
             self.feature_query()
         } else {
