@@ -807,7 +807,7 @@ impl StripeEngine {
         self.parked.push_back(slot);
     }
 
-    /// Repeats requests that wait for two current targets, or fails them after the timeout.
+    /// Repeats requests that wait for two current targets, or fails them after the timeout; and writes that wait for interrupted ones to be settled.
     #[cold]
     fn retry_parked(&mut self) {
         let has_failed = self.view.has_failed();
@@ -820,6 +820,7 @@ impl StripeEngine {
             match it.request.operation {
                 _ if has_failed && !is_late => self.parked.push_back(slot),
                 _ if has_failed => self.impossible_block(slot),
+                Operation::Write if self.setup.set.has_unsettled() => self.parked.push_back(slot),
                 Operation::Flush => self.begin_flush(slot),
                 Operation::Read | Operation::Write => self.begin_block(slot),
             }

@@ -171,6 +171,7 @@ mod tests {
     use std::ffi::OsString;
     use std::time::{Duration, Instant};
 
+    use role_common::budget::InitLimits;
     use role_common::control::ChannelEvent;
     use role_common::flags::{self, FlagsError};
     use role_common::service::session::{self, Action, Event, Job, MAX_TRANSACTIONS, Outcome};
@@ -348,7 +349,7 @@ mod tests {
         };
         assert_eq!(
             world.request(Payload::QueryStorageRequest),
-            Some(Payload::QueryStorageResponse(details))
+            Some(Payload::QueryStorageResponse(details.clone()))
         );
 
         assert_eq!(
@@ -366,8 +367,25 @@ mod tests {
                 ),
             ]
         };
+        let memory = Memory {
+            mmap_export_blob: Bytes::from_static(b"host memory"),
+            core_count: 2,
+            transaction_count: 128,
+            release: Release::V3_2,
+            targets: vec![Some(session::Described {
+                storage: details,
+                identity: None,
+                superblock: None,
+                features: 0,
+                versions: session::KeptVersions::default(),
+            })],
+            limits: InitLimits {
+                max_transactions: 8192,
+                max_session_memory: 2048,
+            },
+        };
         let mut expected = vec![
-        "PrepareMemory(Memory { mmap_export_blob: b\"host memory\", core_count: 2, transaction_count: 128, release: V3_2, targets: [Some(Described { storage: StorageDetails { total_size: 4096, block_size: 512 }, identity: None, superblock: None, features: 0 })], limits: InitLimits { max_transactions: 8192, max_session_memory: 2048 } })".to_owned(),
+        format!("PrepareMemory({memory:?})"),
         "target CreateWorkers(InitStorage { transaction_count: 128, core_count: 2, mmap_export_blob: b\"host memory for rdma\" })"
             .to_owned(),
     ];

@@ -62,7 +62,12 @@ impl StripeLocks {
     /// With one worker, only that worker's thread may use them.
     pub(crate) fn new(workers: u32, transactions: u64) -> Self {
         let wanted = transactions.saturating_mul(LOCKS_PER_TRANSACTION);
-        let locks = wanted.clamp(LOCKS.0, LOCKS.1).next_power_of_two();
+        Self::with_locks(workers, wanted.clamp(LOCKS.0, LOCKS.1))
+    }
+
+    /// Creates at least this number of locks, and two at least.
+    pub(crate) fn with_locks(workers: u32, locks: u64) -> Self {
+        let locks = locks.max(2).next_power_of_two();
         Self {
             locks: (0..locks).map(|_| Lock::default()).collect(),
             is_shared: workers > 1,

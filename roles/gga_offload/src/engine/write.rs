@@ -9,6 +9,9 @@ use crate::Targets;
 impl StripeEngine {
     #[inline]
     pub(super) fn begin_write(&mut self, slot: u32) {
+        if self.setup.set.has_unsettled() {
+            return self.wait_for_settling(slot);
+        }
         let it = self.slot(slot);
         it.stage = Stage::Write(WriteStage::Content);
         let block = it.block;
@@ -41,6 +44,7 @@ impl StripeEngine {
                 let stage = Stage::Write(WriteStage::Seal);
                 self.seal(slot, Targets::ALL, stamp, stage);
             }
+            None if self.setup.set.has_unsettled() => self.wait_for_settling(slot),
             None => self.wait_for_number(slot, Stage::Write(WriteStage::Number)),
         }
     }
@@ -175,6 +179,14 @@ impl StripeEngine {
         ) {
             versions.end(&mut self.numbers, stamp);
         }
+    }
+
+    /// Repeats the write once all interrupted writes are settled: no write gets a number before. Settling may need the stripe's lock.
+    #[cold]
+    fn wait_for_settling(&mut self, slot: u32) {
+        self.unlock(slot);
+        self.slot(slot).stage = Stage::Parked;
+        self.parked.push_back(slot);
     }
 
     #[cold]

@@ -121,8 +121,7 @@ impl Service {
             || (),
         );
         let set = Arc::new(set);
-        let slots = u64::from(script.workers * (REQUESTS + engine::BACKGROUND_SLOTS));
-        let locks = Arc::new(StripeLocks::new(script.workers, slots));
+        let locks = Arc::new(StripeLocks::with_locks(script.workers, script.locks()));
         let worker = |worker| {
             let setup = engine::Setup {
                 worker,

@@ -22,7 +22,7 @@ use crate::{BLOCK, Client, TIMEOUT, Target, request, start};
 const BLOCKS: usize = 16;
 const EPOCH: u64 = 5;
 /// Slots of a small storage.
-const SLOTS: u64 = 256;
+const SLOTS: u64 = 1024;
 /// Offset of the first block in a file.
 const CONTENT: u64 = 65536;
 
@@ -197,8 +197,13 @@ fn versions_of_a_block_are_read_one_after_the_other() {
             }
         }
 
-        // Retired versions are applied while the service is idle.
+        // Retired versions are applied once more than half of the slots are used.
         writer.flush(4);
+        assert_eq!(writer.before(2, 1), 0);
+        for number in 5..=SLOTS / 2 + 2 {
+            let code = writer.write(WriteVersion, 9, number, 4);
+            assert_eq!(code, ErrorCode::SUCCESS, "{number}");
+        }
         writer.wait_until_applied(2, 2);
         assert_eq!(
             (writer.newest(2), writer.newest(3), writer.before(2, 4)),
@@ -331,7 +336,7 @@ fn end(mut client: Client) {
 }
 
 #[test]
-fn versions_are_forgotten_with_the_epoch_of_the_superblock() {
+fn versions_are_forgotten_with_the_set_of_the_superblock() {
     in_memory_and_in_a_file(|file| {
         let target = start(&flags(file));
         let mut writer = Writer::new(&target);
@@ -360,18 +365,23 @@ fn versions_are_forgotten_with_the_epoch_of_the_superblock() {
         };
         persist(&mut writer, member);
         assert_eq!(writer.write(WriteVersion, 6, 1, 0), ErrorCode::SUCCESS);
-        persist(
-            &mut writer,
+        for kept in [
             Superblock {
                 state: RecordState::Closing,
                 ..member
             },
-        );
-        assert_eq!(writer.newest(6), 1, "the same epoch");
+            Superblock {
+                epoch: Epoch::NONE,
+                ..member
+            },
+        ] {
+            persist(&mut writer, kept);
+            assert_eq!(writer.newest(6), 1, "the same set: {kept:?}");
+        }
         persist(
             &mut writer,
             Superblock {
-                epoch: Epoch::NONE,
+                set: SetId(8),
                 ..member
             },
         );
