@@ -303,11 +303,9 @@ fn restart_service(is_busy: bool) {
         assert!(writer.join().expect("no panic") > 16);
     }
     service.signal(Signal::TERM);
-    let verified = &redundancy(service)["verified_stripes"];
-    assert_eq!(
-        (&verified["fitting"], &verified["repaired"]),
-        (&json!(0), &json!(0))
-    );
+    let settled = &redundancy(service)["settled_stripes"];
+    let none = json!({"consistent": 0, "rewritten": 0, "lost": 0});
+    assert_eq!(*settled, none);
     targets.into_iter().for_each(|target| stop(target.process));
 }
 

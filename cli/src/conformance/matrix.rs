@@ -329,6 +329,5 @@ failing io: a scripted target in place of the target, or of data_1, fails one I/
 corrupt block: one byte in the file of the target, or of data_1, is wrong; all roles are the mix's
 io past end: the service is configured with one block more than the targets have; all roles are the mix's
 noticed: the initiator failed and reported the cause
-repaired: the service repaired the block
 hidden by ...: the initiator exited with success, because this role of the C++ reference hides the error
 races: sessions that were repeated because the C++ reference crashed when a worker thread began";

@@ -482,11 +482,11 @@ mod tests {
     #[test]
     fn sleeps_are_short_until_the_thread_has_been_idle_for_long() {
         let longest = |seconds| longest_sleep(Strategy::Sleep(None), Duration::from_secs(seconds));
-        for seconds in [0, 1, 10] {
+        for seconds in [0, 1] {
             assert_eq!(longest(seconds), Duration::from_millis(1));
         }
-        assert_eq!(longest(100), Duration::from_millis(10));
-        for seconds in [500, 100_000] {
+        assert_eq!(longest(10), Duration::from_millis(10));
+        for seconds in [50, 100_000] {
             assert_eq!(longest(seconds), Duration::from_millis(50));
         }
         let most = Duration::from_millis(20);
