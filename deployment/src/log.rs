@@ -65,8 +65,6 @@ pub enum LogEvent<'a> {
         stripes: u64,
         all: bool,
     },
-    /// This target is online again, and has missed nothing.
-    TargetRejoined(&'a str),
     /// The rebuild of this number of stripes has failed, and is retried.
     RebuildRetried { stripes: u64 },
     /// A target could not be connected, or may not rejoin, because of the DOCA error with this name; the service tries again.
@@ -159,9 +157,6 @@ impl<'a> LogEvent<'a> {
                 stripes: number(" is online: rebuilding ", " stripes, ")?,
                 all: line.ends_with(" stripes, all of them"),
             });
-        }
-        if let Some(name) = target("storage target ", " is online again, with its data") {
-            return Some(Self::TargetRejoined(name));
         }
         if let Some((head, _)) = line.split_once(" stripes could not be rebuilt, trying again") {
             let (_, number) = head.rsplit_once(' ').unwrap_or(("", head));

@@ -529,7 +529,7 @@ impl SetState {
                 | LogEvent::SetFailed(name)
                 | LogEvent::TargetMissing(name)
                 | LogEvent::RebuildStarted { target: name, .. } => report(name, true),
-                LogEvent::TargetUpToDate(name) | LogEvent::TargetRejoined(name) => {
+                LogEvent::TargetUpToDate(name) | LogEvent::TargetRestored(name) => {
                     report(name, false);
                 }
                 LogEvent::AllUpToDate => {
@@ -592,6 +592,8 @@ mod tests {
         let lost = "WARN detached storage target data_2, going on without it: reset\n";
         let back = "INFO storage target data_2 is up to date: 3 stripes rebuilt in 1ms\n";
         let resynced = "INFO resync completed: 4 stripes\n";
+        let second = "ERROR detached storage target data_p, with which too few are left: I/Os wait until it is back: reset\n";
+        let restored = "INFO storage target data_p is online again, with its data\n";
         let cases = [
             (vec![waits], false),
             (vec![waits, current], true),
@@ -600,6 +602,9 @@ mod tests {
             (vec![waits, resynced], true),
             (vec![current, lost], false),
             (vec![current, lost, back], true),
+            (vec![current, lost, second, back], false),
+            (vec![current, lost, second, restored], false),
+            (vec![current, lost, second, restored, back], true),
         ];
         for (lines, expected) in cases {
             let log = lines.concat();
