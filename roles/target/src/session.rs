@@ -487,8 +487,8 @@ impl Session {
             Some(superblock) if !self.knows_superblock => Err(Failure::new(
                 ErrorCode::NOT_PERMITTED,
                 format!(
-                    "it is member {} of set {}, and this service has not asked for its superblock; use gga_offload with \
-                     --logical-block-size {}, or give it a new backing file (--initialise) to discard the set",
+                    "expected a storage that belongs to no set, because this service does not use superblocks; found member {} of set {}: \
+                     use gga_offload with --logical-block-size {}, or give the target a new backing file (--initialise)",
                     superblock.member, superblock.set, superblock.form.logical_block_size
                 ),
             )),

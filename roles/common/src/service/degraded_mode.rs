@@ -13,9 +13,9 @@ use crate::control::{ControlChannel as _, TcpClientChannel};
 use crate::protocol::{Failure, MessageIds};
 use crate::superblock::Superblock;
 
-/// First and longest interval between attempts to let a target rejoin.
+/// First and longest interval between attempts to let a target rejoin: short in comparison with the time for which I/Os wait for targets.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// A service that continues without a lost target: the main thread's part.
 pub trait DegradedMode {
@@ -82,6 +82,8 @@ pub(super) struct RejoinAttempts {
     /// Earliest start of the next attempt.
     next_at: Option<Instant>,
     pause: Duration,
+    /// The failure that was logged last, which is not repeated at each attempt.
+    reported: Option<Failure>,
 }
 
 impl RejoinAttempts {
@@ -91,6 +93,7 @@ impl RejoinAttempts {
             number: 0,
             next_at: None,
             pause: FIRST_PAUSE,
+            reported: None,
         }
     }
 
@@ -167,15 +170,17 @@ impl RejoinAttempts {
                 }
                 RejoinAction::End(Ok(returned)) => {
                     self.attempt = None;
+                    self.reported = None;
                     degraded_mode.rejoined(target, &returned);
                     let identity = returned.identity;
                     session.handle(Event::Rejoined { target, identity }, now);
                 }
                 RejoinAction::End(Err(failure)) => {
-                    if refused {
+                    if refused || self.reported.as_ref() == Some(&failure) {
                         tracing::debug!("{failure}");
                     } else {
                         tracing::warn!("{failure}; trying again");
+                        self.reported = Some(failure);
                     }
                     channel.disconnect();
                     self.attempt = None;
