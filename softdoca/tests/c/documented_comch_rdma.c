@@ -47,12 +47,14 @@ TEST(documented_errors_of_many_ends, doca_comch_consumer_create, doca_comch_prod
 {
 	struct pair *pair = pair_create(0);
 	struct doca_comch_consumer *consumer;
-	struct doca_comch_producer *producer;
+	/* Reachable at exit. */
+	static struct doca_comch_producer *producers[1 << 16];
+	unsigned int count = 0;
 
 	/* As many as a connection has ids. */
-	while (doca_comch_producer_create(pair->server.connection, &producer) == DOCA_SUCCESS)
-		continue;
-	DOCUMENTED(NO_MEMORY, doca_comch_producer_create(pair->server.connection, &producer));
+	while (doca_comch_producer_create(pair->server.connection, &producers[count]) == DOCA_SUCCESS)
+		count++;
+	DOCUMENTED(NO_MEMORY, doca_comch_producer_create(pair->server.connection, &producers[count]));
 	DOCUMENTED(NO_MEMORY, doca_comch_consumer_create(pair->server.connection, pair->server.world.mmap, &consumer));
 	exit(EXIT_SUCCESS);
 }
@@ -61,7 +63,9 @@ TEST(documented_errors_of_control_messages, doca_comch_server_disconnect, doca_c
      doca_comch_client_task_send_alloc_init)
 {
 	struct pair *pair = pair_create(0);
-	struct doca_comch_task_send *tasks[4], *task;
+	/* Reachable at exit. */
+	static struct doca_comch_task_send *tasks[8];
+	struct doca_comch_task_send *task;
 	static char message[4080];
 	unsigned int completed = 0, silent = 0;
 
@@ -72,12 +76,12 @@ TEST(documented_errors_of_control_messages, doca_comch_server_disconnect, doca_c
 		   1, &task));
 	for (int i = 0; i < 4; i++)
 		OK(doca_comch_server_task_send_alloc_init(pair->server.server, pair->server.connection, message,
-							  sizeof(message), &tasks[i]));
+							  sizeof(message), &tasks[4 + i]));
 	DOCUMENTED(NO_MEMORY, doca_comch_server_task_send_alloc_init(pair->server.server, pair->server.connection, message,
 		   1, &task));
 	/* Messages until the client, which does not read, has no space for them. */
 	for (int next = 0; silent < 100; next = (next + 1) % 4) {
-		if (doca_task_submit(doca_comch_task_send_as_task(tasks[next])) != DOCA_SUCCESS)
+		if (doca_task_submit(doca_comch_task_send_as_task(tasks[4 + next])) != DOCA_SUCCESS)
 			silent++;
 		completed = pair->server.world.completed;
 		(void)doca_pe_progress(pair->server.world.pe);
