@@ -33,7 +33,7 @@ use crate::engine::chunk::Stamp;
 use crate::engine::membership::EpochIds;
 use crate::engine::request::Volume;
 use crate::engine::set::{ScrubPlan, Set};
-use crate::engine::stripes::StripeLocks;
+use crate::engine::stripes::{StripeBitmap, StripeLocks};
 use crate::layout::Striped;
 use crate::statistics::{self, COUNTS, GgaStatistics};
 
@@ -514,7 +514,7 @@ impl Service for GgaOffload {
         let nanoseconds = block.saturating_mul(1_000_000_000) / self.scrub_rate.max(1);
         plan.interval = Duration::from_nanos(nanoseconds);
         let set = Set::new(
-            volume.block_count,
+            StripeBitmap::new(volume.block_count),
             memory.core_count,
             assembly,
             plan,

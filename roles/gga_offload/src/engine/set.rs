@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::assembly::{Assembly, Found};
 use super::chunk::Stamp;
 use super::membership::{Membership, Redundancy, State, View};
-use super::stripes::{Next, Pass, StripeBitmap};
+use super::stripes::{Next, Pass, Runs, StripeBitmap, StripeSet};
 use super::versions::Versions;
 use crate::Target;
 
@@ -91,7 +91,7 @@ pub struct Set {
     /// Stripes that a target has missed.
     pub(super) missed: StripeBitmap,
     /// Stripes whose last write was interrupted, and that were not settled since.
-    pub(super) unsettled: StripeBitmap,
+    pub(super) unsettled: StripeSet,
     /// `None` for blocks in the reference's form.
     versions: Option<Versions>,
     /// `true` if the superblocks record which targets are current: degraded writes may be acknowledged.
@@ -248,7 +248,7 @@ pub struct PassProgress {
 }
 
 impl Running {
-    fn new(stripes: &StripeBitmap) -> Self {
+    fn new(stripes: &dyn Runs) -> Self {
         Self {
             pass: Pass::new(stripes),
             began: None,
@@ -294,17 +294,18 @@ fn micros(time: Duration) -> u64 {
 }
 
 impl Set {
-    /// Creates the state of a set of `stripes` stripes, used by `workers` workers. `wake` is called to wake the control thread. Targets can keep
-    /// `version_slots` versions in addition to one of each chunk.
+    /// Creates the state of a set of the stripes of `missed`, which is empty, used by `workers` workers. `wake` is called to wake the control thread. Targets
+    /// can keep `version_slots` versions in addition to one of each chunk.
     #[must_use]
-    pub fn new(
-        stripes: u64,
+    pub(crate) fn new(
+        missed: StripeBitmap,
         workers: u32,
         assembly: Assembly,
         plan: ScrubPlan,
         version_slots: u32,
         wake: impl Fn() + Send + Sync + 'static,
     ) -> Self {
+        let stripes = missed.stripes();
         let mut plan = plan;
         if assembly.is_new && plan.next.is_some() {
             // Blank targets may have any contents: those that are neither zeros nor chunks of the set are found.
@@ -314,8 +315,8 @@ impl Set {
         let membership = assembly.membership;
         let epoch = membership.as_ref().map(Membership::epoch);
         let set = Self {
-            missed: StripeBitmap::new(stripes),
-            unsettled: StripeBitmap::new(stripes),
+            missed,
+            unsettled: StripeSet::default(),
             versions: epoch.map(|epoch| Versions::new(epoch.number, workers, version_slots)),
             is_committed: AtomicBool::new(membership.is_none()),
             view: AtomicU32::new(View::HEALTHY.to_word()),
@@ -869,7 +870,7 @@ impl Set {
 
     /// The next stripe of the rebuild of this target, or of the resync.
     fn next_of_pass(&self, inner: &mut Inner, stale: Option<Target>, now: Duration) -> Option<u64> {
-        let (running, stripes) = match stale {
+        let (running, stripes): (_, &dyn Runs) = match stale {
             Some(_) => (inner.rebuild.as_mut()?, &self.missed),
             None => {
                 let running = inner.resync.take();
@@ -1033,7 +1034,7 @@ impl Set {
 
     fn finish_of_pass(
         running: &mut Option<Running>,
-        stripes: &StripeBitmap,
+        stripes: &dyn Runs,
         work: Work,
         outcome: Outcome,
     ) {
@@ -1237,7 +1238,7 @@ mod tests {
             interval: Duration::ZERO,
             cursor: 0,
         };
-        Set::new(8, 1, assembly, plan, 256, || ())
+        Set::new(StripeBitmap::new(8), 1, assembly, plan, 256, || ())
     }
 
     fn found(target: Target, epoch: Epoch) -> Superblock {

@@ -188,14 +188,9 @@ impl StripeEngine {
         }
     }
 
-    /// Makes the chunks again of those targets that do not have the last complete write.
+    /// Makes the chunks again of those targets that do not have the last complete write, which was not interrupted.
     fn complete_chunks(&mut self, slot: u32, stamp: Stamp, holders: Targets) {
         self.slot(slot).settling.payloads = holders;
-        let it = &self.slots[slot as usize];
-        if it.settling.sources != Targets::ALL && self.is_unsettled(slot) {
-            // The others may have missed the write before they went offline.
-            self.setup.set.missed.insert(it.stripe());
-        }
         // A target that is being rebuilt is not among the sources of a stripe that it has missed.
         let is_missed = self.is_missed(slot);
         let others = if is_missed {
@@ -210,7 +205,7 @@ impl StripeEngine {
             return self.too_few_targets(slot);
         }
         let judged = self.slots[slot as usize].settling.judged[other.number()];
-        let is_repair = !is_missed && !self.is_unsettled(slot);
+        let is_repair = !is_missed;
         self.slot(slot).settling.is_repair = is_repair;
         match judged {
             Some(Err(flaw)) => self.found_corrupt(slot, other, flaw),

@@ -1,5 +1,5 @@
-//! State of single stripes, shared by all workers: locks ([`StripeLocks`]), and sets in memory of bounded size ([`StripeBitmap`]):
-//! stripes that a target has missed, stripes to verify.
+//! State of single stripes, shared by all workers: locks ([`StripeLocks`]), and stripes that a target has missed
+//! ([`StripeBitmap`], in memory of bounded size), and those whose last write was interrupted ([`StripeSet`]).
 //!
 //! # Locks
 //!
@@ -12,8 +12,10 @@
 //! Stripes share a fixed number of locks. I/Os on two stripes of one lock wait for each other, which is slow and rare, and no I/O ever
 //! queues for two.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Locks for each slot of the engines: enough for collisions to stay rare.
 const LOCKS_PER_TRANSACTION: u64 = 16;
@@ -158,7 +160,8 @@ impl StripeBitmap {
         Self::with_bits(stripes, MAX_BITS)
     }
 
-    fn with_bits(stripes: u64, most: u64) -> Self {
+    /// Creates an empty set with at most this many bits.
+    pub(crate) fn with_bits(stripes: u64, most: u64) -> Self {
         let mut shift = 0;
         while stripes != 0 && ((stripes - 1) >> shift) + 1 > most {
             shift += 1;
@@ -170,6 +173,11 @@ impl StripeBitmap {
             shift,
             stripes,
         }
+    }
+
+    /// Number of stripes of which it may be a set.
+    pub(crate) fn stripes(&self) -> u64 {
+        self.stripes
     }
 
     fn place(run: u64) -> (usize, u64) {
@@ -184,20 +192,6 @@ impl StripeBitmap {
         }
     }
 
-    /// Removes a stripe, if its bit represents no others.
-    #[cold]
-    pub(crate) fn remove(&self, stripe: u64) {
-        if self.shift == 0 {
-            self.remove_run(stripe);
-        }
-    }
-
-    /// Returns `true` if there are no stripes in the set.
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.runs.load(Ordering::Acquire) == 0
-    }
-
     pub(crate) fn insert_all(&self) {
         let runs = self.run_count();
         for run in 0..runs {
@@ -209,6 +203,36 @@ impl StripeBitmap {
 
     fn run_count(&self) -> u64 {
         self.stripes.div_ceil(1 << self.shift)
+    }
+
+    /// Returns `true` if the stripe, or another stripe of its run, is in the set.
+    pub(crate) fn contains(&self, stripe: u64) -> bool {
+        let (word, bit) = Self::place(stripe >> self.shift);
+        self.words[word].load(Ordering::Acquire) & bit != 0
+    }
+}
+
+/// Stripes in runs of adjacent ones, which are removed together.
+pub(super) trait Runs {
+    /// Number of stripes, counting whole runs.
+    fn len(&self) -> u64;
+
+    /// Number of the run of a stripe.
+    fn run_of(&self, stripe: u64) -> u64;
+
+    /// All stripes of a run.
+    fn stripes_of(&self, run: u64) -> Range<u64>;
+
+    /// Returns the first run at or after `from`.
+    fn next_run(&self, from: u64) -> Option<u64>;
+
+    fn remove_run(&self, run: u64);
+}
+
+impl Runs for StripeBitmap {
+    fn len(&self) -> u64 {
+        let runs = self.runs.load(Ordering::Acquire);
+        runs.saturating_mul(1 << self.shift).min(self.stripes)
     }
 
     fn run_of(&self, stripe: u64) -> u64 {
@@ -245,26 +269,83 @@ impl StripeBitmap {
             self.runs.fetch_sub(1, Ordering::AcqRel);
         }
     }
-    /// Returns `true` if the stripe, or another stripe of its run, is in the set.
-    pub(crate) fn contains(&self, stripe: u64) -> bool {
-        let (word, bit) = Self::place(stripe >> self.shift);
-        self.words[word].load(Ordering::Acquire) & bit != 0
+}
+
+/// A small set of stripes, shared by all threads: those whose last write was interrupted. Unlike those of a [`StripeBitmap`], each of them was being written,
+/// in a storage of any size: to settle a stripe takes a number of the few for writes.
+///
+/// Stripe locks order the accesses of different threads to a stripe, as for the bitmap.
+#[derive(Debug, Default)]
+pub(crate) struct StripeSet {
+    /// Number of stripes, so that the usual case of an empty set needs no lock.
+    len: AtomicU64,
+    stripes: Mutex<BTreeSet<u64>>,
+}
+
+impl StripeSet {
+    /// Returns `true` if there are no stripes in the set.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len.load(Ordering::Acquire) == 0
     }
 
-    /// Number of stripes in the set, counting whole runs.
-    pub(crate) fn len(&self) -> u64 {
-        let runs = self.runs.load(Ordering::Acquire);
-        runs.saturating_mul(1 << self.shift).min(self.stripes)
+    #[cold]
+    pub(crate) fn insert(&self, stripe: u64) {
+        self.change(|stripes| stripes.insert(stripe));
+    }
+
+    #[cold]
+    pub(crate) fn remove(&self, stripe: u64) {
+        self.change(|stripes| stripes.remove(&stripe));
+    }
+
+    #[inline]
+    pub(crate) fn contains(&self, stripe: u64) -> bool {
+        !self.is_empty() && self.stripes().contains(&stripe)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut BTreeSet<u64>) -> bool) {
+        let mut stripes = self.stripes();
+        change(&mut stripes);
+        self.len.store(stripes.len() as u64, Ordering::Release);
+    }
+
+    fn stripes(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        // A set is complete after each change, so also after a panic.
+        self.stripes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Each stripe is a run of its own.
+impl Runs for StripeSet {
+    fn len(&self) -> u64 {
+        self.len.load(Ordering::Acquire)
+    }
+
+    fn run_of(&self, stripe: u64) -> u64 {
+        stripe
+    }
+
+    fn stripes_of(&self, run: u64) -> Range<u64> {
+        run..run.saturating_add(1)
+    }
+
+    fn next_run(&self, from: u64) -> Option<u64> {
+        self.stripes().range(from..).next().copied()
+    }
+
+    fn remove_run(&self, run: u64) {
+        self.remove(run);
     }
 }
 
 // The order in which stripes are rebuilt or verified.
 
-/// A pass over a [`StripeBitmap`]: tracks stripes in progress and completed ones. A run is removed from the bitmap when all its stripes have
-/// completed; runs with failed stripes stay for the next pass.
+/// A pass over a set of stripes: tracks stripes in progress and completed ones. A run is removed from the set when all its stripes have completed; runs with
+/// failed stripes stay for the next pass.
 #[derive(Debug)]
 pub(super) struct Pass {
-    /// Stripes in the bitmap at the beginning.
+    /// Number of stripes in the set at the beginning.
     total: u64,
     done: u64,
     /// Stripes of the last run in `open` that were not started.
@@ -296,14 +377,14 @@ pub(super) enum Next {
         /// Retried in the next pass.
         failed: u64,
     },
-    /// The bitmap is empty.
+    /// The set is empty.
     Complete,
 }
 
 impl Pass {
-    pub(super) fn new(missed: &StripeBitmap) -> Self {
+    pub(super) fn new(stripes: &dyn Runs) -> Self {
         Self {
-            total: missed.len(),
+            total: stripes.len(),
             done: 0,
             current: 0..0,
             open: Vec::new(),
@@ -312,31 +393,31 @@ impl Pass {
         }
     }
 
-    /// Number of completed stripes, and number of stripes that were in the bitmap at the start.
+    /// Number of completed stripes, and number of stripes that were in the set at the start.
     pub(super) fn progress(&self) -> (u64, u64) {
         (self.done, self.total)
     }
 
     /// Returns the next stripe. After the end of a pass, the next call starts another one.
-    pub(super) fn next(&mut self, missed: &StripeBitmap) -> Next {
+    pub(super) fn next(&mut self, stripes: &dyn Runs) -> Next {
         if let Some(stripe) = self.current.next() {
             return Next::Stripe(stripe);
         }
-        if let Some(run) = missed.next_run(self.next_run) {
+        if let Some(run) = stripes.next_run(self.next_run) {
             self.next_run = run + 1;
-            self.current = missed.stripes_of(run);
+            self.current = stripes.stripes_of(run);
             self.open.push(OpenRun {
                 run,
                 left: self.current.end - self.current.start,
                 has_failed: false,
             });
-            return self.next(missed);
+            return self.next(stripes);
         }
         if !self.open.is_empty() {
             return Next::Wait;
         }
         self.next_run = 0;
-        match missed.next_run(0) {
+        match stripes.next_run(0) {
             None => Next::Complete,
             Some(_) => Next::EndOfPass {
                 failed: std::mem::take(&mut self.failed),
@@ -345,8 +426,8 @@ impl Pass {
     }
 
     /// Records the completion or failure of a stripe.
-    pub(super) fn finish(&mut self, missed: &StripeBitmap, stripe: u64, is_done: bool) {
-        let run = missed.run_of(stripe);
+    pub(super) fn finish(&mut self, stripes: &dyn Runs, stripe: u64, is_done: bool) {
+        let run = stripes.run_of(stripe);
         let Some(place) = self.open.iter().position(|open| open.run == run) else {
             return;
         };
@@ -360,7 +441,7 @@ impl Pass {
         }
         if open.left == 0 {
             if !open.has_failed {
-                missed.remove_run(run);
+                stripes.remove_run(run);
             }
             self.open.swap_remove(place);
         }
@@ -677,6 +758,29 @@ mod tests {
         pass.finish(&missed, 6, true);
         assert!(!missed.contains(5) && missed.contains(39));
         assert_eq!(pass.progress(), (4, 8));
+    }
+
+    #[test]
+    fn pass_over_single_stripes_hands_out_no_others() {
+        let unsettled = StripeSet::default();
+        assert!(unsettled.is_empty() && !unsettled.contains(0));
+        let far = u64::MAX - 1;
+        for stripe in [far, 7, 1 << 40, 7] {
+            unsettled.insert(stripe);
+        }
+        assert_eq!(unsettled.len(), 3);
+        let mut pass = Pass::new(&unsettled);
+        let next = |pass: &mut Pass| pass.next(&unsettled);
+        assert_eq!(next(&mut pass), Next::Stripe(7));
+        // An I/O settles it, and another one is interrupted.
+        unsettled.remove(7);
+        unsettled.insert(9);
+        assert_eq!(next(&mut pass), Next::Stripe(9));
+        assert_eq!(next(&mut pass), Next::Stripe(1 << 40));
+        for (stripe, is_done) in [(7, true), (9, true), (1 << 40, false)] {
+            pass.finish(&unsettled, stripe, is_done);
+        }
+        assert!(!unsettled.contains(9) && unsettled.contains(1 << 40));
     }
 
     #[test]

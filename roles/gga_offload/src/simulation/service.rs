@@ -15,7 +15,7 @@ use crate::engine::chunk::{self, Place, Stamp};
 use crate::engine::membership::State;
 use crate::engine::request::{Operation, Request};
 use crate::engine::set::{ScrubPlan, Set};
-use crate::engine::stripes::StripeLocks;
+use crate::engine::stripes::{StripeBitmap, StripeLocks};
 use crate::engine::{self, Judged, StripeEngine};
 use crate::{Target, Targets};
 
@@ -113,7 +113,7 @@ impl Service {
             .as_ref()
             .map_or(SetId::NONE, |it| it.set());
         let set = Set::new(
-            script.blocks,
+            StripeBitmap::with_bits(script.blocks, script.bits()),
             script.workers,
             assembly,
             plan,
