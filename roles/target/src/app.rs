@@ -218,9 +218,6 @@ struct ServerVersions {
 
 impl ServerVersions {
     fn new(blocks: &Blocks, geometry: Geometry) -> Result<Option<Self>, Failure> {
-        let failed = |error: std::io::Error| {
-            Failure::new(ErrorCode::OPERATING_SYSTEM, format!("versions: {error}"))
-        };
         let (applier, versions) = match blocks {
             Blocks::File(file) => {
                 let slots = file.slots();
@@ -228,7 +225,7 @@ impl ServerVersions {
                     return Ok(None);
                 }
                 let (log, tail) = file.read_versions(geometry.block_size)?;
-                let versions = Versions::new(log).map_err(failed)?;
+                let versions = Versions::new(log);
                 let layout = FileLayout {
                     content_offset: CONTENT_OFFSET,
                     block_size: geometry.block_size,
@@ -259,7 +256,7 @@ impl ServerVersions {
                 let Some(region) = mmap.region().filter(|_| slots != 0).map(Arc::clone) else {
                     return Ok(None);
                 };
-                let versions = Versions::new(Log::new(slots)).map_err(failed)?;
+                let versions = Versions::new(Log::new(slots));
                 let shared = Arc::clone(&versions);
                 let create = move || Ok(MemoryApplier::new(shared, region, layout));
                 (Applier::start(&versions, create)?, versions)
@@ -367,6 +364,14 @@ impl Server {
             retired: log.retired(),
             unretired: log.unretired(),
         })
+    }
+
+    /// Waits for a request concerning versions that was not answered in time.
+    fn await_versions(&self) -> Result<(), Failure> {
+        match &self.versions {
+            Some(versions) => versions.applier.await_late(),
+            None => Ok(()),
+        }
     }
 
     /// Copies all retired versions, or `all` versions, to the places of their blocks.
@@ -557,6 +562,8 @@ impl<'a> App<'a> {
             Job::CreateWorkers(init) => {
                 // Workers left by an earlier, failed init.
                 self.end_workers()?;
+                // Versions of this session are not for requests of an earlier one.
+                self.server.await_versions()?;
                 let waker = self.environment.shutdown.waker().clone();
                 let (device, export) = (self.server.device.clone(), init.mmap_export_blob.clone());
                 return self
@@ -640,7 +647,12 @@ impl<'a> App<'a> {
             let writes = Arc::new(Writes::new(init.transaction_count as usize, unit));
             let versions = self.server.versions.as_ref();
             let versions = versions.filter(|_| self.has_versions());
-            let versions = versions.map(|versions| versions.versions.worker());
+            let versions = versions
+                .map(|versions| versions.versions.worker())
+                .transpose()
+                .map_err(|error| {
+                    Failure::new(ErrorCode::OPERATING_SYSTEM, format!("versions: {error}"))
+                })?;
             self.owners
                 .extend(versions.as_ref().map(WorkerVersions::owner));
             let setup = Setup {

@@ -1,8 +1,11 @@
 //! The thread that applies versions, beside the workers: when half of the slots are used, and on request.
 
+use std::cell::RefCell;
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
+use std::sync::mpsc::{
+    Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError, channel, sync_channel,
+};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -26,6 +29,10 @@ pub(crate) struct Applier {
     /// `None` while it is dropped.
     requests: Option<Sender<Request>>,
     thread: Option<JoinHandle<()>>,
+    /// Answer to a request that was not answered in time, and will be executed nevertheless.
+    late: RefCell<Option<Receiver<io::Result<()>>>>,
+    /// Time limit of a request.
+    patience: Duration,
 }
 
 struct Request {
@@ -64,6 +71,8 @@ impl Applier {
         let this = Self {
             requests: Some(requests),
             thread: Some(thread),
+            late: RefCell::default(),
+            patience: PATIENCE,
         };
         is_created.recv().map_err(|_| ended())??;
         Ok(this)
@@ -79,7 +88,16 @@ impl Applier {
         self.request(What::Forget)
     }
 
+    /// Waits for a request that was not answered in time, if there is one. Versions that are written before that may be applied or forgotten by it.
+    pub(crate) fn await_late(&self) -> Result<(), Failure> {
+        match self.late.take() {
+            Some(answered) => self.await_answer(answered),
+            None => Ok(()),
+        }
+    }
+
     fn request(&self, what: What) -> Result<(), Failure> {
+        self.await_late()?;
         let (answer, answered) = sync_channel(1);
         let requests = self.requests.as_ref().ok_or_else(ended)?;
         requests
@@ -88,17 +106,25 @@ impl Applier {
         if let Some(thread) = &self.thread {
             thread.thread().unpark();
         }
-        match answered.recv_timeout(PATIENCE) {
+        self.await_answer(answered)
+    }
+
+    fn await_answer(&self, answered: Receiver<io::Result<()>>) -> Result<(), Failure> {
+        match answered.recv_timeout(self.patience) {
             Ok(result) => result.map_err(|error| {
                 Failure::new(
                     doca::ErrorCode::IO_FAILED,
                     format!("versions of blocks: {error}"),
                 )
             }),
-            Err(_) => Err(Failure::timed_out(
-                "versions of blocks to be applied",
-                PATIENCE,
-            )),
+            Err(RecvTimeoutError::Timeout) => {
+                self.late.replace(Some(answered));
+                Err(Failure::timed_out(
+                    "versions of blocks to be applied",
+                    self.patience,
+                ))
+            }
+            Err(RecvTimeoutError::Disconnected) => Err(ended()),
         }
     }
 }
@@ -167,4 +193,59 @@ fn finish_batch(apply: &mut impl Apply) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::versions::Log;
+
+    /// A medium that is blocked until the other end of the channel is dropped, and notes what it was asked for.
+    struct Blocked {
+        until: Receiver<()>,
+        forgotten: Arc<Mutex<u32>>,
+    }
+
+    impl Apply for Blocked {
+        fn step(&mut self, _: bool) -> io::Result<Progress> {
+            Ok(Progress::Idle)
+        }
+
+        fn is_between_batches(&self) -> bool {
+            true
+        }
+
+        fn forget(&mut self) -> io::Result<()> {
+            let _ = self.until.recv();
+            *self.forgotten.lock().expect("no panic") += 1;
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn late_request_is_waited_for_before_the_next_one() {
+        let versions = Versions::new(Log::new(1));
+        let forgotten = Arc::new(Mutex::new(0));
+        let (unblock, until) = channel();
+        let blocked = Blocked {
+            until,
+            forgotten: Arc::clone(&forgotten),
+        };
+        let mut applier = Applier::start(&versions, || Ok(blocked)).expect("started");
+        applier.patience = Duration::from_millis(100);
+        let timed_out = |result: Result<(), Failure>| {
+            let failure = result.expect_err("blocked");
+            assert_eq!(failure.code, doca::ErrorCode::TIME_OUT);
+        };
+        timed_out(applier.forget());
+        // Neither is begun while the first one may still be executed.
+        timed_out(applier.await_late());
+        drop(unblock);
+        assert_eq!(applier.await_late().map_err(|it| it.code), Ok(()));
+        assert_eq!(*forgotten.lock().expect("no panic"), 1);
+        assert_eq!(applier.await_late().map_err(|it| it.code), Ok(()));
+        assert_eq!(applier.apply(true).map_err(|it| it.code), Ok(()));
+    }
 }

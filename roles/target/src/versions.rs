@@ -581,10 +581,6 @@ pub struct Versions {
     shared: Mutex<Shared>,
     /// `true` from the time that a batch is wanted until the thread that applies has looked.
     is_wanted: AtomicBool,
-    /// `true` if writes wait for slots.
-    has_waiting: AtomicBool,
-    /// Readable after slots were freed while writes waited for some.
-    freed: Doorbell,
     applier: OnceLock<Thread>,
     is_stuck_reported: AtomicBool,
     slots: u32,
@@ -593,20 +589,24 @@ pub struct Versions {
 #[derive(Debug)]
 struct Shared {
     log: Log,
-    workers: Vec<Arc<Reads>>,
+    workers: Vec<Arc<Worker>>,
     next_owner: u32,
-    /// Index of [`Reads::in_flight`] for reads that begin now.
+    /// Index of [`Worker::in_flight`] for reads that begin now.
     generation: usize,
 }
 
-/// Reads of a worker.
+/// State of a worker that others use: its reads in flight, and whether it waits for slots.
 #[derive(Debug)]
-struct Reads {
+struct Worker {
     owner: u32,
     /// Reads in flight, by the parity of the generation in which they began. Written by the worker only.
     in_flight: [AtomicU32; 2],
     /// Written with the log locked.
     is_abandoned: AtomicBool,
+    /// `true` from the time that it gets no slot until some are freed. Written with the log locked.
+    is_waiting: AtomicBool,
+    /// Readable once slots were freed.
+    freed: Doorbell,
 }
 
 /// A read in flight of slots or places.
@@ -625,12 +625,9 @@ pub struct Sealed {
 
 impl Versions {
     /// Shares a log.
-    ///
-    /// # Errors
-    ///
-    /// The operating system provides no event descriptor.
-    pub fn new(log: Log) -> io::Result<Arc<Self>> {
-        Ok(Arc::new(Self {
+    #[must_use]
+    pub fn new(log: Log) -> Arc<Self> {
+        Arc::new(Self {
             slots: log.capacity(),
             shared: Mutex::new(Shared {
                 log,
@@ -639,11 +636,9 @@ impl Versions {
                 generation: 0,
             }),
             is_wanted: AtomicBool::new(false),
-            has_waiting: AtomicBool::new(false),
-            freed: Doorbell::new()?,
             applier: OnceLock::new(),
             is_stuck_reported: AtomicBool::new(false),
-        }))
+        })
     }
 
     #[inline]
@@ -652,41 +647,41 @@ impl Versions {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Number of slots.
-    #[must_use]
-    pub fn capacity(&self) -> u32 {
-        self.slots
-    }
-
     /// Executes `f` with the log locked.
     pub fn with<R>(&self, f: impl FnOnce(&mut Log) -> R) -> R {
         f(&mut self.lock().log)
     }
 
     /// Adds a worker.
-    #[must_use]
-    pub fn worker(self: &Arc<Self>) -> WorkerVersions {
+    ///
+    /// # Errors
+    ///
+    /// The operating system provides no event descriptor.
+    pub fn worker(self: &Arc<Self>) -> io::Result<WorkerVersions> {
+        let freed = Doorbell::new()?;
         let mut shared = self.lock();
         let owner = shared.next_owner;
         shared.next_owner += 1;
-        let reads = Arc::new(Reads {
+        let worker = Arc::new(Worker {
             owner,
             in_flight: [const { AtomicU32::new(0) }; 2],
             is_abandoned: AtomicBool::new(false),
+            is_waiting: AtomicBool::new(false),
+            freed,
         });
-        shared.workers.push(Arc::clone(&reads));
+        shared.workers.push(Arc::clone(&worker));
         drop(shared);
-        WorkerVersions {
+        Ok(WorkerVersions {
             versions: Arc::clone(self),
-            reads,
-        }
+            worker,
+        })
     }
 
     /// A worker was abandoned: it completes none of its writes, and its reads are not waited for.
     pub fn abandon(&self, owner: u32) {
         let mut shared = self.lock();
-        for reads in shared.workers.iter().filter(|it| it.owner == owner) {
-            reads.is_abandoned.store(true, Ordering::Relaxed);
+        for worker in shared.workers.iter().filter(|it| it.owner == owner) {
+            worker.is_abandoned.store(true, Ordering::Relaxed);
         }
         shared.log.abandon(owner);
     }
@@ -727,10 +722,9 @@ impl Versions {
 
     /// Frees the batch ([`Log::free_batch`]), and wakes up workers with writes that wait.
     pub fn free_batch(&self) {
-        self.lock().log.free_batch();
-        if self.has_waiting.swap(false, Ordering::Relaxed) {
-            self.freed.ring();
-        }
+        let mut shared = self.lock();
+        shared.log.free_batch();
+        shared.wake_waiting();
     }
 
     /// `true` if a batch of retired versions should be applied. Otherwise, the thread set by [`set_applier`](Self::set_applier) is unparked when one
@@ -740,12 +734,6 @@ impl Versions {
         // Before the log is examined: what becomes applicable afterwards sets it again.
         self.is_wanted.store(false, Ordering::Relaxed);
         self.lock().log.wants_apply()
-    }
-
-    /// Number of the next write of a slot.
-    #[must_use]
-    pub fn written(&self) -> u64 {
-        self.lock().log.next_sequence
     }
 
     /// Sets the thread to be unparked when a batch is wanted.
@@ -776,6 +764,16 @@ impl Versions {
 }
 
 impl Shared {
+    /// Wakes up the workers that wait for slots: some are free.
+    fn wake_waiting(&self) {
+        for worker in &self.workers {
+            if worker.is_waiting.load(Ordering::Relaxed) {
+                worker.is_waiting.store(false, Ordering::Relaxed);
+                worker.freed.ring();
+            }
+        }
+    }
+
     /// Begins a generation of reads, and returns the one before.
     fn next_generation(&mut self) -> Reading {
         let before = self.generation;
@@ -788,14 +786,14 @@ impl Shared {
 #[derive(Debug)]
 pub struct WorkerVersions {
     versions: Arc<Versions>,
-    reads: Arc<Reads>,
+    worker: Arc<Worker>,
 }
 
 impl WorkerVersions {
     /// Number of the worker.
     #[must_use]
     pub fn owner(&self) -> u32 {
-        self.reads.owner
+        self.worker.owner
     }
 
     /// Begins a read of a block: returns the slot that has the newest version below `before`, or `None` if that is at its place.
@@ -804,7 +802,7 @@ impl WorkerVersions {
         let shared = self.versions.lock();
         let slot = shared.log.find(block, before);
         let generation = shared.generation;
-        self.reads.in_flight[generation].fetch_add(1, Ordering::Relaxed);
+        self.worker.in_flight[generation].fetch_add(1, Ordering::Relaxed);
         (slot, Reading(generation))
     }
 
@@ -822,14 +820,14 @@ impl WorkerVersions {
                 .unwrap_or(end.max(block + 1))
         };
         let generation = shared.generation;
-        self.reads.in_flight[generation].fetch_add(1, Ordering::Relaxed);
+        self.worker.in_flight[generation].fetch_add(1, Ordering::Relaxed);
         (slot, last - block, Reading(generation))
     }
 
     /// A read has completed.
     #[inline]
     pub fn read(&self, Reading(generation): Reading) {
-        self.reads.in_flight[generation].fetch_sub(1, Ordering::Release);
+        self.worker.in_flight[generation].fetch_sub(1, Ordering::Release);
     }
 
     /// Versions of this epoch below `retired` are retired, if that is not 0.
@@ -844,18 +842,18 @@ impl WorkerVersions {
     ///
     /// # Errors
     ///
-    /// There is none. After [`Full::Wait`], the [doorbell](Self::freed) is rung when there may be some.
+    /// There is none. After [`Full::Wait`], the worker [waits](Self::is_waiting) until there may be some.
     #[inline]
     pub fn allocate(&self, epoch: u64, retired: u64) -> Result<u32, Full> {
         let mut shared = self.versions.lock();
         shared.log.retire(epoch, retired);
-        let slot = shared.log.allocate(self.reads.owner);
+        let slot = shared.log.allocate(self.worker.owner);
         if slot == Err(Full::Stuck) {
             self.versions.report_stuck();
         }
         if slot == Err(Full::Wait) {
-            // With the log locked: those who free slots look at it afterwards.
-            self.versions.has_waiting.store(true, Ordering::Relaxed);
+            self.worker.freed.clear();
+            self.worker.is_waiting.store(true, Ordering::Relaxed);
         }
         self.unlock(shared);
         slot
@@ -896,24 +894,28 @@ impl WorkerVersions {
 
     /// Returns the slot of a write that was given up and is not in flight.
     pub fn release(&self, slot: u32) {
-        self.versions.lock().log.release(slot);
+        let mut shared = self.versions.lock();
+        shared.log.release(slot);
+        shared.wake_waiting();
     }
 
-    /// Descriptor that becomes readable when writes that wait may get slots.
+    /// `true` if no slot was freed since the worker got none.
+    #[inline]
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        self.worker.is_waiting.load(Ordering::Relaxed)
+    }
+
+    /// Descriptor that becomes readable when the worker no longer [waits](Self::is_waiting).
     #[must_use]
     pub fn freed(&self) -> BorrowedFd<'_> {
-        self.versions.freed.as_fd()
-    }
-
-    /// Clears the doorbell, before a slot is asked for again.
-    pub fn clear_freed(&self) {
-        self.versions.freed.clear();
+        self.worker.freed.as_fd()
     }
 
     #[inline]
     fn if_attached<R>(&self, f: impl FnOnce(&mut Log) -> R) -> Result<R, ErrorCode> {
         let mut shared = self.versions.lock();
-        if self.reads.is_abandoned.load(Ordering::Relaxed) {
+        if self.worker.is_abandoned.load(Ordering::Relaxed) {
             return Err(ErrorCode::SHUTDOWN);
         }
         Ok(f(&mut shared.log))
@@ -932,8 +934,8 @@ impl WorkerVersions {
 impl Drop for WorkerVersions {
     fn drop(&mut self) {
         let mut shared = self.versions.lock();
-        shared.log.leave(self.reads.owner);
-        shared.workers.retain(|it| !Arc::ptr_eq(it, &self.reads));
+        shared.log.leave(self.worker.owner);
+        shared.workers.retain(|it| !Arc::ptr_eq(it, &self.worker));
     }
 }
 
@@ -967,6 +969,7 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use proptest::prelude::*;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
     use super::*;
 
@@ -1299,9 +1302,49 @@ mod tests {
     }
 
     #[test]
+    fn each_worker_that_waits_for_slots_is_woken_once_there_are_some() {
+        let version = |number| Version { epoch: 1, number };
+        let versions = Versions::new(Log::new(2));
+        let workers = [(); 3].map(|()| versions.worker().expect("a worker"));
+        let is_rung = |worker: &WorkerVersions| {
+            let mut fd = [PollFd::from_borrowed_fd(worker.freed(), PollFlags::IN)];
+            poll(&mut fd, Some(&Timespec::default())).expect("polled") != 0
+        };
+        let slots = [1, 2].map(|number| {
+            let slot = workers[0].allocate(1, 0).expect("a slot");
+            workers[0]
+                .publish(slot, number, version(number))
+                .expect("attached");
+            slot
+        });
+        assert_eq!(workers[0].allocate(1, 3), Err(Full::Wait));
+        assert_eq!(workers[1].allocate(1, 0), Err(Full::Wait));
+        let waiting = |workers: &[WorkerVersions]| {
+            let each = workers.iter();
+            each.map(|it| (it.is_waiting(), is_rung(it)))
+                .collect::<Vec<_>>()
+        };
+        let (waits, woken) = ((true, false), (false, true));
+        assert_eq!(waiting(&workers), [waits, waits, (false, false)]);
+        let reads = versions.begin_apply(false, 2).expect("a batch");
+        assert!(versions.have_completed(reads));
+        assert!(versions.have_completed(versions.end_apply()));
+        versions.free_batch();
+        assert_eq!(waiting(&workers), [woken, woken, (false, false)]);
+        // So does the slot of a write that was given up.
+        let again = slots.map(|_| workers[1].allocate(1, 0).expect("a slot"));
+        assert_eq!(workers[2].allocate(1, 0), Err(Full::Wait));
+        assert_eq!(waiting(&workers)[2], waits);
+        workers[1].release(again[0]);
+        assert_eq!(waiting(&workers)[2], woken);
+        assert!(workers[2].allocate(1, 0).is_ok());
+    }
+
+    #[test]
     fn reads_that_began_before_are_waited_for_unless_their_worker_is_abandoned() {
-        let versions = Versions::new(Log::new(4)).expect("versions");
-        let (one, other) = (versions.worker(), versions.worker());
+        let versions = Versions::new(Log::new(4));
+        let worker = || versions.worker().expect("a worker");
+        let (one, other) = (worker(), worker());
         let slot = one.allocate(1, 0).expect("a slot");
         one.publish(
             slot,

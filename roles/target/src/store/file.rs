@@ -339,7 +339,7 @@ impl<D: Disk> FileStore<D> {
             return self.transfer(slot);
         }
         if !it.next_piece(self.layout, &self.written) {
-            if it.io.operation == (Operation::Write { durable: true }) {
+            if it.io.operation.is_durable() {
                 return self.complete_durable(slot);
             }
             return self.complete(slot, ErrorCode::SUCCESS);
@@ -522,6 +522,7 @@ impl<D: Disk> FileStore<D> {
                     self.media_errors += 1;
                     self.complete_later(slot, ErrorCode::IO_FAILED);
                 }
+                Stage::WaitingForSlot if self.waits_for_slots() => self.waiting.push_back(slot),
                 Stage::WaitingForSlot => {
                     if let Step::Complete(code) = self.write_version(slot) {
                         self.complete_later(slot, code);
@@ -530,6 +531,11 @@ impl<D: Disk> FileStore<D> {
                 _ => drop(self.write(slot)),
             }
         }
+    }
+
+    fn waits_for_slots(&self) -> bool {
+        let versions = self.versions.as_ref();
+        versions.is_some_and(|it| it.versions.is_waiting())
     }
 
     /// Completes an I/O that waited.
@@ -649,6 +655,9 @@ impl<D: Disk> FileStore<D> {
         if let (Some(versions), Some(version_slot)) = (&self.versions, it.version_slot.take()) {
             versions.versions.complete(version_slot, true);
         }
+        if it.io.operation.is_durable() {
+            return self.complete_durable(slot);
+        }
         self.complete(slot, ErrorCode::SUCCESS)
     }
 
@@ -750,9 +759,6 @@ impl<D: Disk> Store for FileStore<D> {
     #[inline]
     fn poll(&mut self) -> bool {
         if !self.waiting.is_empty() {
-            if let Some(versions) = &self.versions {
-                versions.versions.clear_freed();
-            }
             self.retry_waiting();
         }
         if self.disk.has_pending() {

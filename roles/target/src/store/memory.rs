@@ -175,10 +175,9 @@ impl Store for VersionedMemoryStore {
 
     #[inline]
     fn poll(&mut self) -> bool {
-        if self.waiting.is_empty() {
+        if self.waiting.is_empty() || self.versions.is_waiting() {
             return false;
         }
-        self.versions.clear_freed();
         while let Some(&slot) = self.waiting.front() {
             let Some(step) = self.write(slot) else {
                 break;

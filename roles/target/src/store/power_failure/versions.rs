@@ -111,7 +111,7 @@ fn session(
     };
     let memory = MemoryRegion::new(layout.buffer * SLOTS).expect("memory");
     let health = Arc::new(Health::new("the recorder"));
-    let versions = Versions::new(Log::new(area.count)).expect("versions");
+    let versions = Versions::new(Log::new(area.count));
     let mut store = FileStore::new(
         queue(&memory, seed + 1, false),
         layout,
@@ -120,7 +120,7 @@ fn session(
         Arc::new(WrittenBlocks::new(length as u64, sector, fs_block)),
         Arc::clone(&health),
         Some(FileVersions {
-            versions: versions.worker(),
+            versions: versions.worker().expect("a worker"),
             slots: area,
             block_size: geometry.block_size,
             memory: Arc::clone(&memory),
