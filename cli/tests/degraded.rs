@@ -22,7 +22,7 @@ use crate::support::{
 };
 
 /// Operations per worker: enough for some seconds on any machine.
-const OPERATIONS: usize = 2_000;
+const OPERATIONS: usize = 10_000;
 
 /// A deployment with two workers during a run.
 struct Load {
@@ -69,19 +69,15 @@ impl Load {
             true => &[][..],
             false => &["--io-timeout", "30"],
         };
-        let mut initiator = sandbox.gga_initiator(
+        let initiator = sandbox.gga_initiator(
             "read_write_data_validity_test",
             &sandbox.path("content"),
             operations,
             2,
             &[&["--progress", "always"], timeout, initiator].concat(),
         );
-        initiator
-            .wait_for("begun", TIMEOUT, |line| {
-                line.contains("start_storage_request").then_some(())
-            })
-            .expect("the run begins");
-        std::thread::sleep(Duration::from_millis(300));
+        // A target that is lost before I/Os are served ends the session.
+        wait_for_io(&initiator);
         Self {
             sandbox,
             initiator,
@@ -341,8 +337,6 @@ fn target_that_sends_unsolicited_messages_is_lost_and_rejoins() {
     };
     let mut load = Load::behind(ports, 2_000_000_000, &[]);
     let line = line.expect("it was started");
-    // Once I/Os are served: before that, the session would end and not only the target be lost.
-    wait_for_io(&load.initiator);
     let message = Message {
         message_id: 1,
         correlation_id: 1,

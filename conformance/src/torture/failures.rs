@@ -157,6 +157,7 @@ fn changed_below(run: &mut Run<'_>, change: Change) -> Result<(), Violation> {
     run.start()?;
     let old = disks::copy_of(&run.deployment.disk(0))?;
     run.fill()?;
+    run.read_all("before the change")?;
     let mut client = run.storage.connect()?;
     change.make(run, 0, &old)?;
     let (_, mut failed) = use_blocks(run, &mut client, 24)?;

@@ -1,7 +1,5 @@
 //! Frames of control messages, received in pieces.
 
-use std::sync::LazyLock;
-
 use arbitrary::{Arbitrary, Result, Unstructured};
 use prost::Message as _;
 use wire::DecodeError;
@@ -469,18 +467,17 @@ impl Text {
     }
 }
 
-/// Maximum lengths of texts and of blobs in the protocol, in bytes.
-static LIMITS: LazyLock<(usize, usize)> = LazyLock::new(|| {
-    let (mut text, mut blob) = (0, 0);
-    for field in TABLE.iter().flat_map(|message| message.fields) {
-        match field.kind {
-            Kind::Text { max } => text = text.max(max as usize),
-            Kind::Blob { max } => blob = blob.max(max as usize),
-            _ => {}
-        }
-    }
-    (text, blob)
-});
+/// Maximum length in bytes of the texts or blobs in fields with this name.
+fn limit_of(name: &str) -> usize {
+    let fields = TABLE.iter().flat_map(|message| message.fields);
+    let limits = fields
+        .filter(|field| field.name == name)
+        .filter_map(|field| match field.kind {
+            Kind::Text { max } | Kind::Blob { max } => Some(max as usize),
+            _ => None,
+        });
+    limits.max().expect("there is such a field")
+}
 
 impl AnyMessage {
     /// The shortest message.
@@ -496,14 +493,16 @@ impl AnyMessage {
     /// truncated.
     #[must_use]
     pub fn is_within_limits(&self) -> bool {
-        match &self.payload {
-            AnyPayload::InitStorageRequest { blob, .. }
-            | AnyPayload::CreateRdmaConnectionRequest(RdmaConnection { blob, .. })
+        let (blob, field) = match &self.payload {
+            AnyPayload::InitStorageRequest { blob, .. } => (blob, "mmap_export_blob"),
+            AnyPayload::CreateRdmaConnectionRequest(RdmaConnection { blob, .. })
             | AnyPayload::CreateRdmaConnectionResponse(RdmaConnection { blob, .. }) => {
-                blob.bytes().len() <= LIMITS.1
+                (blob, "connection_details")
             }
-            _ => true,
-        }
+            AnyPayload::AnnouncedStorageResponse { unretired, .. } => (unretired, "unretired"),
+            _ => return true,
+        };
+        blob.bytes().len() <= limit_of(field)
     }
 
     /// The message as its receiver decodes it.
@@ -511,7 +510,7 @@ impl AnyMessage {
     pub fn as_received(&self) -> Message {
         let mut message = Message::from(self);
         if let Payload::ErrorResponse(ErrorResponse { message: text, .. }) = &mut message.payload {
-            let mut end = text.len().min(LIMITS.0);
+            let mut end = text.len().min(limit_of("message"));
             while !text.is_char_boundary(end) {
                 end -= 1;
             }
