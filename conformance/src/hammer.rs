@@ -23,9 +23,10 @@ use ::deployment::implementation::Implementation;
 use serde::Serialize;
 
 use crate::matrix::Layout;
-use crate::report::{Case, Outcome, Report};
+use crate::processes::{self, TICK};
+use crate::report::{Case, Outcome, Report, seconds};
 use crate::role::Violation;
-use deployment::{Deployment, TICK};
+use deployment::Deployment;
 use round::Sessions;
 
 pub use deployment::Resources;
@@ -67,8 +68,7 @@ pub struct Settings {
 
 impl Settings {
     fn cpu(&self, index: usize) -> String {
-        let cpu = self.cpus.get(index % self.cpus.len().max(1));
-        cpu.copied().unwrap_or(0).to_string()
+        processes::cpu(&self.cpus, index)
     }
 }
 
@@ -303,10 +303,6 @@ pub struct Totals {
     pub failed: Option<Failed>,
     /// `true` if it was interrupted before its time had passed.
     pub interrupted: bool,
-}
-
-fn seconds<S: serde::Serializer>(took: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_f64(took.as_secs_f64())
 }
 
 impl Totals {

@@ -24,6 +24,7 @@ pub mod layout;
 pub mod matrix;
 mod nbd;
 pub mod network;
+mod processes;
 pub mod report;
 pub mod role;
 pub mod samples;

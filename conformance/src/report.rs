@@ -51,7 +51,11 @@ impl Case {
     }
 }
 
-fn seconds<S: serde::Serializer>(took: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+/// Serializes a duration as a number of seconds.
+pub(crate) fn seconds<S: serde::Serializer>(
+    took: &Duration,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(took.as_secs_f64())
 }
 

@@ -26,7 +26,8 @@ use ::deployment::implementation::Implementation;
 use serde::Serialize;
 
 use crate::matrix::Layout;
-use crate::report::{Case, Outcome, Report};
+use crate::processes;
+use crate::report::{Case, Outcome, Report, seconds};
 use crate::role::Violation;
 use run::Run;
 
@@ -170,8 +171,7 @@ pub struct Settings {
 
 impl Settings {
     fn cpu(&self, index: usize) -> String {
-        let cpu = self.cpus.get(index % self.cpus.len().max(1));
-        cpu.copied().unwrap_or(0).to_string()
+        processes::cpu(&self.cpus, index)
     }
 
     fn selected(&self) -> Vec<Attack> {
@@ -208,14 +208,14 @@ pub struct Row {
     pub violations: Vec<Broken>,
     /// Number of blocks that were I/O errors, by the id of the promise that allows it.
     pub excuses: BTreeMap<&'static str, u64>,
+    /// Number of I/Os under load that failed, which the attack allows while processes or disks are missing.
+    pub failed_ios: u64,
+    /// Number of connections that the front end has ended under load, because it was stopped or killed.
+    pub closed_connections: u64,
     /// Reason why it was not run.
     pub not_run: Option<String>,
     #[serde(rename = "seconds", serialize_with = "seconds")]
     pub took: Duration,
-}
-
-fn seconds<S: serde::Serializer>(took: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_f64(took.as_secs_f64())
 }
 
 /// Results of a torture run.
@@ -284,6 +284,8 @@ pub fn run(
         verified: 0,
         violations: Vec::new(),
         excuses: BTreeMap::new(),
+        failed_ios: 0,
+        closed_connections: 0,
         not_run: None,
         took: Duration::ZERO,
     };
@@ -349,6 +351,8 @@ fn run_attack(
     for (id, count) in outcome.excuses {
         *row.excuses.entry(id).or_default() += count;
     }
+    row.failed_ios += outcome.failures.0;
+    row.closed_connections += outcome.failures.1;
     if let Some((violation, directory)) = outcome.broken {
         row.violations.push(Broken {
             seed,

@@ -189,15 +189,17 @@ fn print_totals(totals: &Totals) {
         "runs",
         "violations",
         "blocks verified",
-        "allowed I/O errors",
+        "I/O errors",
+        "closed",
+        "allowed",
         "seconds",
     ]);
     for row in &totals.rows {
         table.push_record(record(row));
     }
     let layout = table::Layout {
-        right: &[2, 3, 4, 6],
-        optional: &[6, 4],
+        right: &[2, 3, 4, 5, 6, 8],
+        optional: &[8, 6, 4],
         flexible: None,
     };
     outln!("{}", table::render(table, layout));
@@ -229,6 +231,8 @@ fn record(row: &Row) -> Vec<String> {
             .map_or_else(|| row.runs.to_string(), |_| "NOT RUN".to_owned()),
         row.violations.len().to_string(),
         row.verified.to_string(),
+        row.failed_ios.to_string(),
+        row.closed_connections.to_string(),
         excuses.join(", "),
         format!("{:.0}", row.took.as_secs_f64()),
     ]

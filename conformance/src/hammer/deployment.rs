@@ -1,15 +1,14 @@
 //! Roles of one deployment, which are started, restarted, and have faults injected.
 
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::{fs, io};
 
 use deployment::implementation::Role;
 use deployment::log::{self, LogEvent, waits_for_initiator};
 use deployment::network::Network;
-use deployment::process::{Process, Signal, is_orderly};
+use deployment::process::{Process, Signal};
 use deployment::sandbox::Sandbox;
 
 use super::Settings;
@@ -17,12 +16,11 @@ use super::plan::{FaultyRole, LoadKind};
 use crate::faults::relay::FaultyLine;
 use crate::matrix::Layout;
 use crate::network::{Cable, Condition};
+use crate::processes;
 use crate::role::Violation;
 
 /// Block size of the initiator in bytes.
 pub(super) const BLOCK_SIZE: usize = 4096;
-/// Polling interval of all waits.
-pub(super) const TICK: Duration = Duration::from_millis(5);
 
 /// Seconds without a response after which a service gives a peer up; half of it for a gga target.
 const CONTROL_TIMEOUT: &str = "4";
@@ -264,23 +262,8 @@ impl<'a> Deployment<'a> {
         what: &str,
         mut is: impl FnMut(Redundancy) -> bool,
     ) -> Result<(), Violation> {
-        let deadline = Instant::now() + self.settings.limit;
-        while !is(self.redundancy()) {
-            let has_ended = self.service.as_ref().is_none_or(Process::has_ended);
-            if has_ended || Instant::now() > deadline {
-                let state = if has_ended {
-                    "its end"
-                } else {
-                    "nothing in time"
-                };
-                return Err(Violation::expected(
-                    format!("the service to log that {what}"),
-                    state,
-                ));
-            }
-            std::thread::sleep(TICK);
-        }
-        Ok(())
+        let (limit, service) = (self.settings.limit, self.service.as_ref());
+        processes::wait_for_log(what, limit, service, || is(self.redundancy()))
     }
 
     /// Running targets, and the service if it is running.
@@ -323,17 +306,9 @@ fn is_of_killed_agent(path: &Path) -> bool {
         && UnixStream::connect(path).is_err_and(refused)
 }
 
-/// Waits for the exit of a process, which must not have crashed; SIGKILL is sent by the hammer only. Returns `true` for success.
-pub(super) fn end_of(mut process: Process, limit: Duration) -> Result<bool, Violation> {
-    let Some(status) = process.wait(Instant::now() + limit) else {
-        return Err(process.failed("has not ended in time").into());
-    };
-    let is_killed = status.signal() == Some(Signal::KILL.as_raw());
-    if !is_killed && !is_orderly(status) || process.stderr().contains("panicked at") {
-        let what = format!("has crashed ({status})");
-        return Err(process.failed(&what).into());
-    }
-    Ok(status.success())
+/// Waits for the exit of a process, which must not have crashed. Returns `true` for success.
+pub(super) fn end_of(process: Process, limit: Duration) -> Result<bool, Violation> {
+    Ok(processes::exit_of(process, limit, Duration::ZERO)?.success())
 }
 
 /// State of redundancy of a gga service, according to its log.

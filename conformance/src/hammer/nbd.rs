@@ -14,15 +14,15 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use deployment::process::{Process, Signal};
-use deployment::sandbox::HOST_DEVICE;
 use fastrand::Rng;
 
-use super::deployment::{BLOCK_SIZE as BLOCK, Deployment, Redundancy, TICK, end_of};
+use super::deployment::{BLOCK_SIZE as BLOCK, Deployment, Redundancy, end_of};
 use super::plan::{Fault, FaultyRole, Phase, Plan, Round};
 use super::verifier::{Counts, Entry, Ledger, Pattern, Reading, Version};
 use super::{Hammer, ResourceWatch, Totals};
 use crate::matrix::Layout;
 use crate::nbd::{Command, Connection, Request, is_timeout};
+use crate::processes::{self, FrontEndTimeouts, TICK, all_joined};
 use crate::role::{During as _, Violation};
 
 /// Number of requests in flight per client.
@@ -360,11 +360,7 @@ impl Clients {
     }
 
     fn join(&mut self) -> Result<(), Violation> {
-        let ended = self.threads.drain(..).map(|thread| match thread.join() {
-            Ok(result) => result,
-            Err(_) => Err(Violation::new("a client has panicked")),
-        });
-        ended.collect::<Vec<_>>().into_iter().collect()
+        all_joined(self.threads.drain(..))
     }
 
     /// Checks that all blocks of a new storage read as zeros.
@@ -448,8 +444,11 @@ impl Drop for Clients {
 
 // A run: the front end, its clients, and a fault in each round.
 
-/// Seconds for which I/Os wait for an offline service: longer than every injected fault.
-const RECONNECT_TIMEOUT: &str = "300";
+/// I/Os wait for an offline service for longer than every injected fault.
+const TIMEOUTS: FrontEndTimeouts = FrontEndTimeouts {
+    control: "60",
+    reconnect: "300",
+};
 
 /// A front end, the deployment behind it, and its clients.
 struct Run<'a, 'b> {
@@ -517,21 +516,11 @@ pub(super) fn play(
 impl Run<'_, '_> {
     fn start_front_end(&mut self) -> Result<(), Violation> {
         let mut command = (self.hammer.actors.front_end)();
-        let sandbox = &self.deployment.sandbox;
-        sandbox
-            .place(&mut command)
-            .args(["-d", HOST_DEVICE])
-            .args(["--cpu", &self.hammer.settings.cpu(0)])
-            .args(["--command-channel-name", sandbox.channel()])
-            .args(["--control-timeout", "60"])
-            .args(["--reconnect-timeout", RECONNECT_TIMEOUT])
-            .args(["--output", "json", "--socket"])
-            .arg(&self.clients.shared.socket);
-        let log = self.deployment.sandbox.log("front_end")?;
-        let mut process = Process::spawn_logged("front end", command, log)?;
-        process.wait_for("was listening", self.hammer.settings.limit, |line| {
-            line.contains("Serving ").then_some(())
-        })?;
+        let settings = &self.hammer.settings;
+        let (sandbox, socket) = (&self.deployment.sandbox, &self.clients.shared.socket);
+        let cpu = settings.cpu(0);
+        processes::complete_front_end(&mut command, sandbox, &cpu, TIMEOUTS, socket);
+        let process = processes::start_front_end(sandbox, command, settings.limit)?;
         self.front_end = Some(process);
         Ok(())
     }

@@ -8,7 +8,7 @@ use deployment::process::{Process, Signal};
 use deployment::sandbox::{HOST_DEVICE, Sandbox};
 use fastrand::Rng;
 
-use super::deployment::{Deployment, Redundancy, TICK, end_of};
+use super::deployment::{Deployment, Redundancy, end_of};
 use super::load::{Intruder, Load, LoadState, Malformed, Task, malformed_control};
 use super::plan::{Expectation, Fault, FaultyRole, Phase, Round};
 use super::verifier::{Counts, Findings, Verifier};
@@ -16,6 +16,7 @@ use super::{Commands, Settings, load};
 use crate::faults::relay::{End, Side};
 use crate::matrix::Layout;
 use crate::network::Condition;
+use crate::processes::TICK;
 use crate::role::{During as _, Violation};
 
 /// Result of a round without a violation.

@@ -10,6 +10,7 @@ use super::deployment::Part;
 use super::disks;
 use super::run::{Run, expect_done};
 use crate::matrix::Layout;
+use crate::processes::joined;
 use crate::role::{During as _, Violation};
 
 const ZERO_COPY: &[Layout] = &[Layout::ZeroCopy];
@@ -260,12 +261,7 @@ fn other_storage(run: &mut Run<'_>) -> Result<(), Violation> {
     run.deployment.kill(&[Part::Target(0)])?;
     std::fs::rename(disk.with_extension("true"), &disk)?;
     run.deployment.start_target(0)?;
-    match reader.join() {
-        Ok(reply) => {
-            reply.during("with another storage in the place of the target's")?;
-        }
-        Err(_) => return Err(Violation::new("a client has panicked")),
-    }
+    joined(reader).during("with another storage in the place of the target's")?;
     run.read_all("with the true storage again")
 }
 

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
-use super::deployment::TICK;
 use super::oracle::Oracle;
 use crate::nbd::{Command, Connection, Request, is_timeout};
+use crate::processes::{TICK, all_joined};
 use crate::role::Violation;
 
 /// Size of the parts of blocks that are written: the sector of disks.
@@ -26,6 +26,14 @@ pub(super) struct Storage {
     wrong: Arc<Mutex<Option<Violation>>>,
     /// Time for an answer.
     limit: Duration,
+    failures: Arc<Failures>,
+}
+
+/// Failures that clients have met under load, whether or not an attack expects some.
+#[derive(Debug, Default)]
+struct Failures {
+    errors: AtomicU64,
+    closed: AtomicU64,
 }
 
 /// Result of an I/O.
@@ -45,6 +53,7 @@ impl Storage {
             socket,
             oracle,
             wrong: Arc::default(),
+            failures: Arc::default(),
             limit,
         }
     }
@@ -61,6 +70,15 @@ impl Storage {
             wrong.get_or_insert_with(|| violation.clone());
         }
         result
+    }
+
+    /// Number of I/Os that failed, and of connections that ended, under load.
+    pub(super) fn failures(&self) -> (u64, u64) {
+        let Failures { errors, closed } = &*self.failures;
+        (
+            errors.load(Ordering::Relaxed),
+            closed.load(Ordering::Relaxed),
+        )
     }
 
     pub(super) fn oracle(&self) -> MutexGuard<'_, Oracle> {
@@ -373,11 +391,7 @@ impl Load {
 
     fn end(&mut self) -> Result<(), Violation> {
         self.shared.stops.store(true, Ordering::Release);
-        let ended = self.threads.drain(..).map(|thread| match thread.join() {
-            Ok(result) => result,
-            Err(_) => Err(Violation::new("a client has panicked")),
-        });
-        ended.collect::<Vec<_>>().into_iter().collect()
+        all_joined(self.threads.drain(..))
     }
 }
 
@@ -406,12 +420,16 @@ impl Shared {
                     self.done.fetch_add(1, Ordering::Release);
                 }
                 Some(Reply::Failed(error)) => {
+                    self.storage.failures.errors.fetch_add(1, Ordering::Relaxed);
                     let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
                     failed.push(format!("{what}: error {error}"));
                     drop(failed);
                     std::thread::sleep(TICK);
                 }
-                Some(Reply::Lost) => client = None,
+                Some(Reply::Lost) => {
+                    self.storage.failures.closed.fetch_add(1, Ordering::Relaxed);
+                    client = None;
+                }
                 None => {}
             }
         }

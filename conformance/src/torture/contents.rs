@@ -10,6 +10,7 @@ use super::client::Mix;
 use super::deployment::Part;
 use super::disks::{self, Damage};
 use super::run::{Run, expect_done};
+use crate::processes::joined;
 use crate::role::{During as _, Violation};
 
 pub(super) const ATTACKS: &[Attack] = &[
@@ -271,12 +272,7 @@ fn two_old_copies(run: &mut Run<'_>) -> Result<(), Violation> {
         );
     std::thread::sleep(Duration::from_secs(5));
     run.kill_all()?;
-    match reader.join() {
-        Ok(reply) => {
-            reply.during("with old copies of two targets")?;
-        }
-        Err(_) => return Err(Violation::new("a client has panicked")),
-    }
+    joined(reader).during("with old copies of two targets")?;
     let restored = replaced[run.rng.usize(..2)];
     disks::put(&run.deployment.disk(restored), &current[restored])?;
     let when = "with the true disk of one of two targets again";

@@ -3,28 +3,30 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::DirBuilderExt as _;
-use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use deployment::implementation::Role;
 use deployment::log::{self, LogEvent, waits_for_initiator};
-use deployment::process::{Process, Signal, is_orderly};
-use deployment::sandbox::{HOST_DEVICE, Sandbox, entries};
+use deployment::process::{Process, Signal};
+use deployment::sandbox::{Sandbox, entries};
 
 use super::Settings;
 use crate::matrix::Layout;
+use crate::processes::{self, FrontEndTimeouts};
 use crate::role::Violation;
 
-/// Polling interval of all waits.
-pub(super) const TICK: Duration = Duration::from_millis(5);
 /// Seconds without a response after which a service gives a peer up.
 const CONTROL_TIMEOUT: &str = "8";
 /// Seconds after which a service gives up I/Os.
 pub(super) const IO_TIMEOUT: u64 = 20;
-/// Seconds for which the front end waits for a service.
-const RECONNECT_TIMEOUT: &str = "60";
+const FRONT_END_TIMEOUTS: FrontEndTimeouts = FrontEndTimeouts {
+    control: "30",
+    reconnect: "60",
+};
+/// Time for the last output of a process that has exited.
+const DRAIN: Duration = Duration::from_secs(2);
 /// softdoca's environment variables for the runtime directory and the address of a machine.
 const RUNTIME_DIR: &str = "SOFTDOCA_RUNTIME_DIR";
 const ADDRESS: (&str, &str) = ("SOFTDOCA_ADDRESS", "127.0.0.1");
@@ -275,15 +277,10 @@ impl<'a> Deployment<'a> {
 
     fn front_end_command(&self) -> Command {
         let mut command = Command::new(&self.settings.front_end);
-        self.sandbox
-            .place(&mut command)
-            .args(["nbd", "-d", HOST_DEVICE])
-            .args(["--cpu", &self.settings.cpu(0)])
-            .args(["--command-channel-name", self.sandbox.channel()])
-            .args(["--control-timeout", "30"])
-            .args(["--reconnect-timeout", RECONNECT_TIMEOUT])
-            .args(["--output", "json", "--socket"])
-            .arg(self.socket());
+        command.arg("nbd");
+        let (cpu, socket) = (self.settings.cpu(0), self.socket());
+        let timeouts = FRONT_END_TIMEOUTS;
+        processes::complete_front_end(&mut command, &self.sandbox, &cpu, timeouts, &socket);
         self.on_machine_of_service(&mut command);
         command
     }
@@ -294,11 +291,7 @@ impl<'a> Deployment<'a> {
             return Ok(());
         }
         let command = self.front_end_command();
-        let log = self.sandbox.log("front_end")?;
-        let mut process = Process::spawn_logged("front end", command, log)?;
-        process.wait_for("was listening", self.limit(), |line| {
-            line.contains("Serving ").then_some(())
-        })?;
+        let process = processes::start_front_end(&self.sandbox, command, self.limit())?;
         self.front_end = Some(process);
         Ok(())
     }
@@ -306,8 +299,7 @@ impl<'a> Deployment<'a> {
     /// Starts the front end of a service that is expected not to serve it, without waiting until it is ready.
     pub(super) fn spawn_front_end(&mut self) -> Result<(), Violation> {
         let command = self.front_end_command();
-        let log = self.sandbox.log("front_end")?;
-        self.front_end = Some(Process::spawn_logged("front end", command, log)?);
+        self.front_end = Some(processes::spawn_front_end(&self.sandbox, command)?);
         Ok(())
     }
 
@@ -332,12 +324,6 @@ impl<'a> Deployment<'a> {
             Part::Service => &mut self.service,
             Part::FrontEnd => &mut self.front_end,
         }
-    }
-
-    pub(super) fn is_running(&mut self, part: Part) -> bool {
-        self.slot(part)
-            .as_ref()
-            .is_some_and(|process| !process.has_ended())
     }
 
     /// Process identifier of a process that was started.
@@ -375,19 +361,9 @@ impl<'a> Deployment<'a> {
 
     /// Waits for the exit of a process, which must not crash.
     pub(super) fn wait(&mut self, part: Part) -> Result<ExitStatus, Violation> {
-        let deadline = Instant::now() + self.limit();
-        let Some(mut process) = self.slot(part).take() else {
-            return Err(Violation::new(format!("{part:?} was not started")));
-        };
-        let Some(status) = process.wait(deadline) else {
-            return Err(process.failed("has not ended in time").into());
-        };
-        let is_killed = status.signal() == Some(Signal::KILL.as_raw());
-        process.drain(Duration::from_secs(2));
-        if !is_killed && !is_orderly(status) || process.stderr().contains("panicked at") {
-            return Err(process.failed(&format!("has crashed ({status})")).into());
-        }
-        Ok(status)
+        let process = self.slot(part).take();
+        let process = process.ok_or_else(|| Violation::new(format!("{part:?} was not started")))?;
+        processes::exit_of(process, self.limit(), DRAIN)
     }
 
     /// Stops all processes in order; a target's exit status tells about its earlier sessions, too.
@@ -458,32 +434,16 @@ impl<'a> Deployment<'a> {
 
     /// Waits until the service's log fulfils a condition.
     pub(super) fn wait_for_log(
-        &mut self,
+        &self,
         what: &str,
         limit: Duration,
         is: impl Fn(&Self) -> bool,
     ) -> Result<(), Violation> {
-        let deadline = Instant::now() + limit;
-        while !is(self) {
-            let has_ended = !self.is_running(Part::Service);
-            if has_ended || Instant::now() > deadline {
-                let state = if has_ended {
-                    "its end"
-                } else {
-                    "nothing in time"
-                };
-                return Err(Violation::expected(
-                    format!("the service to log that {what}"),
-                    state,
-                ));
-            }
-            std::thread::sleep(TICK);
-        }
-        Ok(())
+        processes::wait_for_log(what, limit, self.service.as_ref(), || is(self))
     }
 
     /// Waits until the service has reported that all targets are up to date.
-    pub(super) fn wait_until_whole(&mut self) -> Result<(), Violation> {
+    pub(super) fn wait_until_whole(&self) -> Result<(), Violation> {
         let limit = self.limit();
         self.wait_for_log("all targets are up to date", limit, |it| {
             it.set_state().is_whole()
@@ -491,7 +451,7 @@ impl<'a> Deployment<'a> {
     }
 
     /// Waits until the service has detached a target.
-    pub(super) fn wait_until_detached(&mut self, target: usize) -> Result<(), Violation> {
+    pub(super) fn wait_until_detached(&self, target: usize) -> Result<(), Violation> {
         let limit = self.limit();
         self.wait_for_log("it goes on without a target", limit, |it| {
             it.set_state().lacks(target)

@@ -25,6 +25,8 @@ const READ_LIMIT: Duration = Duration::from_secs(60);
 pub(super) struct Outcome {
     pub(super) verified: u64,
     pub(super) excuses: BTreeMap<&'static str, u64>,
+    /// Numbers of failed I/Os and closed connections under load.
+    pub(super) failures: (u64, u64),
     /// The violation, and the directory that was kept.
     pub(super) broken: Option<(Violation, PathBuf)>,
 }
@@ -63,12 +65,14 @@ impl<'a> Run<'a> {
                 return Outcome {
                     verified: 0,
                     excuses: BTreeMap::new(),
+                    failures: (0, 0),
                     broken: Some((violation, PathBuf::new())),
                 };
             }
         };
         let result = (attack.run)(&mut run);
         let verified = run.storage.oracle().verified();
+        let failures = run.storage.failures();
         let wrong = run.storage.wrong();
         let Run {
             deployment,
@@ -90,6 +94,7 @@ impl<'a> Run<'a> {
         Outcome {
             verified,
             excuses,
+            failures,
             broken,
         }
     }

@@ -6,10 +6,11 @@ use deployment::log::{self, LogEvent};
 
 use super::Attack;
 use super::client::Mix;
-use super::deployment::{Part, TICK};
+use super::deployment::Part;
 use super::disks;
 use super::run::Run;
 use crate::matrix::Layout;
+use crate::processes::{TICK, joined};
 use crate::role::{During as _, Violation};
 
 pub(super) const ATTACKS: &[Attack] = &[
@@ -188,11 +189,8 @@ fn misuse(run: &mut Run<'_>, way: Use, matrix: &str, foreign: &[Vec<u8>]) -> Res
     let log = run.deployment.log() + &run.deployment.log_of("front_end")[said..];
     let status = run.deployment.running();
     run.kill_somehow()?;
-    match user.join() {
-        // Data of one target of another set must not be read either.
-        Ok(result) => result?,
-        Err(_) => return Err(Violation::new("a client has panicked")),
-    }
+    // Data of one target of another set must not be read either.
+    joined(user)?;
     Violation::unless(
         is_refused,
         format!("a refusal with the values {expected_text:?} and {found_text:?}"),
