@@ -240,6 +240,8 @@ impl Promise {
 pub(super) enum Excuse {
     /// A read returned an acknowledged write's predecessor: unflushed, and two members lost power.
     UnflushedPowerFailure,
+    /// A read returned an acknowledged write's predecessor: one member had lost the write, and another one was lost, damaged or stale as well.
+    LostWrite,
     /// An I/O failed with more than one member of its stripe unreachable, damaged or stale since the stripe was last intact.
     TwoMembers,
     /// An I/O failed because an accelerator or the client's memory did.
@@ -254,6 +256,9 @@ impl Excuse {
         match self {
             Self::UnflushedPowerFailure => {
                 "not flushed, and two members lost power: as at some moment since the last flush"
+            }
+            Self::LostWrite => {
+                "a lost write on one member of a stripe, and another one lost or damaged: the block before it"
             }
             Self::TwoMembers => {
                 "two members of a stripe damaged, stale or lost at the same time: an I/O error"
@@ -275,9 +280,9 @@ struct Version {
     done: Option<u64>,
     /// Moment at which a later write is known to have replaced it, or to have been there although this one had completed.
     replaced: Option<u64>,
-    /// `true` if it was replaced before a power failure, which may have undone that.
-    is_undone: bool,
-    /// `true` if it was in flight in a power failure: it may be lost although it is acknowledged later.
+    /// Reason why it may be back although it was replaced.
+    undone: Option<Excuse>,
+    /// `true` if it was in flight in a power failure: unless it is durable when it is acknowledged, it may be lost although it is acknowledged later.
     is_shaky: bool,
     /// `true` if it was replaced for good. It stays in the list for reads that began before.
     is_gone: bool,
@@ -321,7 +326,7 @@ impl Register {
             invoked: 0,
             done: Some(0),
             replaced: None,
-            is_undone: false,
+            undone: None,
             is_shaky: false,
             is_gone: false,
         };
@@ -341,7 +346,7 @@ impl Register {
             invoked: now,
             done: None,
             replaced: None,
-            is_undone: false,
+            undone: None,
             is_shaky: false,
             is_gone: false,
         });
@@ -360,11 +365,11 @@ impl Register {
             return;
         };
         write.done = Some(now);
-        let (invoked, is_shaky) = (write.invoked, write.is_shaky);
-        if is_acknowledged && !is_shaky {
+        let invoked = write.invoked;
+        if is_acknowledged && (is_durable || !write.is_shaky) {
             self.replace_before(invoked, now);
         }
-        if is_acknowledged && is_durable && !is_shaky {
+        if is_acknowledged && is_durable {
             for it in &mut self.versions {
                 it.is_gone |= it.done.is_some_and(|done| done < invoked);
             }
@@ -389,13 +394,13 @@ impl Register {
         }
     }
 
-    /// Completes a read. Returns `true` if it returned what a power failure may have brought back.
+    /// Completes a read. Returns the excuse if it returned a version that was replaced.
     pub(super) fn end_read(
         &mut self,
         reading: &Reading,
         bytes: &[u8],
         now: u64,
-    ) -> Result<bool, (Promise, String)> {
+    ) -> Result<Option<Excuse>, (Promise, String)> {
         let fits = |it: &Version| bytes_of(self.block, it.content) == *bytes;
         let later = self.versions.iter().filter(|it| it.number >= reading.from);
         let allowed = later.chain(&reading.may_be);
@@ -424,7 +429,7 @@ impl Register {
             });
         }
         if reading.is_shaky {
-            return Ok(false);
+            return Ok(None);
         }
         let numbers: Vec<u64> = matching.iter().map(|it| it.number).collect();
         for it in &mut self.versions {
@@ -435,7 +440,8 @@ impl Register {
         if let [only] = matching[..] {
             self.replace_before(only.invoked, now);
         }
-        Ok(matching.iter().all(|it| it.is_undone))
+        let excuses = matching.iter().map(|it| it.undone);
+        Ok(excuses.min().flatten())
     }
 
     /// A flush that began at this moment has succeeded: what was replaced before stays replaced.
@@ -451,17 +457,21 @@ impl Register {
     /// Two members lost power: what was not flushed may be undone.
     pub(super) fn lost_power(&mut self) {
         for it in self.versions.iter_mut().filter(|it| !it.is_gone) {
-            it.is_undone |= it.replaced.take().is_some();
+            if it.replaced.take().is_some() {
+                it.undone = Some(Excuse::UnflushedPowerFailure);
+            }
             it.is_shaky |= it.done.is_none();
         }
     }
 
-    /// Two members were wrong at once, one of them with a lost write: any version may be back.
+    /// Two members were wrong at once, one of them with a lost write: the block may be as before that write.
     pub(super) fn lost_two(&mut self) {
-        for it in &mut self.versions {
-            it.is_undone |= it.replaced.take().is_some() || it.is_gone;
-            it.is_gone = false;
-            it.is_shaky |= it.done.is_none();
+        let last = self.versions.iter().filter_map(|it| it.replaced).max();
+        for it in self.versions.iter_mut().filter(|it| it.replaced == last) {
+            if it.replaced.take().is_some() {
+                it.undone = Some(Excuse::LostWrite);
+                it.is_gone = false;
+            }
         }
     }
 
@@ -544,7 +554,7 @@ mod tests {
     const A: Content = [1; PARTS];
     const B: Content = [2; PARTS];
 
-    fn read(register: &mut Register, content: Content, at: u64) -> Result<bool, Promise> {
+    fn read(register: &mut Register, content: Content, at: u64) -> Result<Option<Excuse>, Promise> {
         let reading = register.begin_read(at);
         let bytes = bytes_of(5, content);
         register
@@ -556,7 +566,7 @@ mod tests {
     fn acknowledged_write_replaces_what_was_there() {
         let mut register = Register::new(5);
         let write = register.begin_write(A, 1);
-        assert_eq!(read(&mut register, A, 2), Ok(false));
+        assert_eq!(read(&mut register, A, 2), Ok(None));
         assert_eq!(
             read(&mut register, [0; PARTS], 4),
             Err(Promise::Acknowledged),
@@ -565,7 +575,10 @@ mod tests {
         register.end_write(write, 6, true, false);
         assert_eq!(read(&mut register, B, 7), Err(Promise::Content));
         register.lost_power();
-        assert_eq!(read(&mut register, [0; PARTS], 9), Ok(true));
+        assert_eq!(
+            read(&mut register, [0; PARTS], 9),
+            Ok(Some(Excuse::UnflushedPowerFailure))
+        );
         assert_eq!(
             read(&mut register, A, 11),
             Err(Promise::Acknowledged),
@@ -579,7 +592,7 @@ mod tests {
             let mut register = Register::new(5);
             let write = register.begin_write(A, 1);
             register.end_write(write, 2, false, false);
-            assert_eq!(read(&mut register, content, 3), Ok(false));
+            assert_eq!(read(&mut register, content, 3), Ok(None));
             let other = if content == A { [0; PARTS] } else { A };
             assert!(read(&mut register, other, 5).is_err());
         }
@@ -597,6 +610,6 @@ mod tests {
         register.end_write(write, 7, true, true);
         register.lost_power();
         assert!(read(&mut register, A, 8).is_err());
-        assert_eq!(read(&mut register, B, 10), Ok(false));
+        assert_eq!(read(&mut register, B, 10), Ok(None));
     }
 }

@@ -1976,8 +1976,8 @@ impl<'a> World<'a> {
                     let block = io.block + index as u64;
                     let register = &mut self.registers[block as usize];
                     match register.end_read(reading, &io.blocks[index], now) {
-                        Ok(false) => {}
-                        Ok(true) => self.excuse(Excuse::UnflushedPowerFailure),
+                        Ok(None) => {}
+                        Ok(Some(excuse)) => self.excuse(excuse),
                         Err((promise, what)) => return self.violate(promise, what),
                     }
                     if self.trace.is_some() {
