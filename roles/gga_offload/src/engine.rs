@@ -22,6 +22,8 @@
 //!                        └── an older version ◄────────┴─ none equal, after an unclean shutdown; otherwise the block is lost
 //! ```
 //!
+//! Two equal chunks of a stripe that was being written at an unclean shutdown are always stored again.
+//!
 //! # Stored blocks
 //!
 //! Without a logical block size, blocks have the [reference's form](reference_form), in which nothing says what a chunk is: the first failure of a target ends the session.

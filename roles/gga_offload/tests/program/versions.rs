@@ -244,8 +244,8 @@ impl Generations {
         kept
     }
 
-    /// Starts the set, and requires that the block is that of this generation, on all targets at the end; with its stamp or, if it was stored again, a new one.
-    fn expect(&self, kept: &[Kept; 3], generation: usize, is_again: bool) -> End {
+    /// Starts the set, and requires that the block is that of this generation, stored again with a new stamp on all targets.
+    fn expect(&self, kept: &[Kept; 3], generation: usize) -> End {
         let mut deployment = Plan::set(kept, "").start();
         let expected = self.block(generation);
         for pass in 0..2 {
@@ -258,11 +258,7 @@ impl Generations {
         content[BLOCK * LOGICAL..][..LOGICAL].copy_from_slice(expected);
         expect_chunks(&end.kept, &[0, 1, 2], &content);
         let stamp = stamped(&end.kept[0], 0, BLOCK).0;
-        if is_again {
-            assert!(stamp > self.stamp(2), "a new stamp");
-        } else {
-            assert_eq!(stamp, self.stamp(generation));
-        }
+        assert!(stamp > self.stamp(2), "a new stamp");
         assert_eq!(end.statistics["uncorrectable"], 0);
         assert_eq!(end.statistics["redundancy"]["state"], "healthy");
         end
@@ -281,8 +277,10 @@ fn write_that_reached_two_targets_is_completed_after_an_unclean_shutdown() {
     for target in 0..3 {
         let mut has = [1; 3];
         has[target] = 0;
-        let end = generations.expect(&generations.interrupted(has), 1, false);
+        let end = generations.expect(&generations.interrupted(has), 1);
         assert_eq!(count(&end, ReadBefore), 0, "{has:?}");
+        let stored = requests(&end).filter(|it| it.io.message_type == WriteVersion);
+        assert_eq!(stored.count(), 3, "stored again on all targets: {has:?}");
         let settled = &end.statistics["redundancy"]["settled_stripes"];
         assert_eq!(settled["rewritten"], 1, "{has:?}");
         assert_eq!(end.statistics["corrected"], serde_json::json!([0, 0, 0]));
@@ -295,7 +293,7 @@ fn write_that_reached_one_target_is_undone_after_an_unclean_shutdown() {
     for target in 0..3 {
         let mut has = [0; 3];
         has[target] = 1;
-        let end = generations.expect(&generations.interrupted(has), 0, true);
+        let end = generations.expect(&generations.interrupted(has), 0);
         assert_eq!(count(&end, ReadBefore), 0, "{has:?}");
         let stored = requests(&end).filter(|it| it.io.message_type == WriteVersion);
         assert_eq!(stored.count(), 3, "stored again on all targets: {has:?}");
@@ -306,7 +304,7 @@ fn write_that_reached_one_target_is_undone_after_an_unclean_shutdown() {
 fn earlier_versions_are_read_where_no_two_chunks_are_of_the_same_write() {
     let generations = Generations::new();
     for has in [[0, 1, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
-        let end = generations.expect(&generations.interrupted(has), 1, true);
+        let end = generations.expect(&generations.interrupted(has), 1);
         let asked: Vec<_> = requests(&end)
             .filter(|it| it.io.message_type == ReadBefore)
             .collect();
@@ -328,7 +326,7 @@ fn corrupt_chunk_and_an_interrupted_write_are_settled_to_the_version_that_two_ta
         let mut kept = generations.interrupted(has);
         let corrupt = (target + 1) % 3;
         chunk_mut(&mut kept[corrupt], BLOCK)[100] ^= 1;
-        let end = generations.expect(&kept, 0, true);
+        let end = generations.expect(&kept, 0);
         assert_eq!(count(&end, ReadBefore), 1, "{target}");
     }
 }
@@ -353,7 +351,7 @@ fn interrupted_write_is_settled_without_being_read() {
 #[test]
 fn nothing_is_retired_while_a_stripe_is_unsettled() {
     let generations = Generations::new();
-    let end = generations.expect(&generations.interrupted([2, 1, 0]), 1, true);
+    let end = generations.expect(&generations.interrupted([2, 1, 0]), 1);
     let messages = end.recorder.messages();
     let stored = messages.iter().position(|it| {
         matches!(it.io.message_type, WriteVersion | WriteVersionFua) && it.is_result
