@@ -35,6 +35,7 @@ mod world;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
@@ -590,6 +591,12 @@ impl Script {
     /// Maximum number of bits for stripes that a target has missed: few for some seeds, so that a bit is one of several stripes as in a large set.
     fn bits(&self) -> u64 {
         [4, 1 << 24][(self.seed / 3 % 2) as usize]
+    }
+
+    /// Time in microseconds in which a target persists a superblock: for some seeds much longer than it takes to store chunks, so that failures meet epochs that
+    /// are not committed.
+    fn persist_time(&self) -> Range<u64> {
+        [5..200, 5..200, 500..60_000][(self.seed / 6 % 3) as usize].clone()
     }
 
     /// The same steps in simpler deployments.

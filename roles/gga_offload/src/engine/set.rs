@@ -619,7 +619,11 @@ impl Set {
         };
         let superblock = match found {
             Found::Superblock(superblock) => superblock,
-            Found::Missing | Found::Blank if is_needed => return Err(needed("an empty one")),
+            Found::Missing | Found::Blank if is_needed => {
+                // The same storage cannot get a superblock back: it was lost while the set was being created.
+                inner.may_continue &= !is_same_storage;
+                return Err(needed("an empty one"));
+            }
             Found::Missing | Found::Blank => return Ok(false),
         };
         if superblock.set != membership.set() {

@@ -221,6 +221,8 @@ pub(super) struct World<'a> {
     /// Two targets have come back without their data in this session.
     needs_restart: bool,
     set_id: Option<SetId>,
+    /// `true` once a write was acknowledged.
+    has_acknowledged: bool,
     /// `true` once all superblocks of the set were persisted.
     is_created: bool,
     /// Target that the next service is told to rebuild.
@@ -281,6 +283,7 @@ impl<'a> World<'a> {
             lost: vec![false; blocks as usize],
             needs_restart: false,
             set_id: None,
+            has_acknowledged: false,
             is_created: false,
             rebuild: None,
             is_poisoned: false,
@@ -594,7 +597,7 @@ impl<'a> World<'a> {
             self.is_poisoned = true;
             self.poison(target);
         }
-        if self.set_id.is_some_and(|before| before != set_id) && self.has_data() {
+        if self.set_id.is_some_and(|before| before != set_id) && self.has_acknowledged {
             return self.violate(
                 Promise::Acknowledged,
                 format!("the set was created anew, {found:?}"),
@@ -626,11 +629,6 @@ impl<'a> World<'a> {
         for worker in 0..self.script.workers {
             self.after(0..200, Scheduled::Tick { session, worker });
         }
-    }
-
-    /// Returns `true` if any write was begun.
-    fn has_data(&self) -> bool {
-        self.next_content != 1
     }
 
     fn form(&self) -> Form {
@@ -1554,7 +1552,7 @@ impl<'a> World<'a> {
             connection,
             message,
         };
-        self.after(5..200, answer);
+        self.after(self.script.persist_time(), answer);
     }
 
     fn answer_arrived(&mut self, session: u64, number: usize, connection: u64, message: &Message) {
@@ -1663,7 +1661,7 @@ impl<'a> World<'a> {
                 connection,
                 message,
             };
-            self.after(5..300, request);
+            self.after(self.script.persist_time(), request);
         }
         self.begin_rejoining(session);
         self.go_on_closing(session);
@@ -1970,7 +1968,7 @@ impl<'a> World<'a> {
                     register.flushed(io.began);
                 }
             }
-            Operation::Write => {}
+            Operation::Write => self.has_acknowledged = true,
             Operation::Read => {
                 for (index, reading) in io.readings.iter().enumerate() {
                     let block = io.block + index as u64;
