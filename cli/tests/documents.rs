@@ -17,15 +17,33 @@ pub fn documents() -> Vec<PathBuf> {
     let directories = [
         ".",
         "docs/src",
-        "softdoca",
-        "conformance",
         "bench",
-        "fuzz",
-        "proto",
+        "bench/yardstick",
+        "cli",
+        "conformance",
+        "deployment",
         "doca",
         "doca-sys",
+        "doca-sys/abi",
+        "frontends/nbd",
+        "frontends/vhost_user_blk",
+        "fuzz",
+        "fuzz/properties",
+        "proto",
+        "roles/common",
+        "roles/gga_offload",
+        "roles/initiator",
+        "roles/sbc_generator",
+        "roles/target",
+        "roles/target/disk_queue",
+        "roles/zero_copy",
+        "softdoca",
+        "softdoca/net",
+        "softdoca/sdk",
+        "softdoca/shared",
         "volume",
         "wire",
+        "wire/codegen",
     ];
     let mut found = Vec::new();
     for directory in directories {
@@ -36,7 +54,7 @@ pub fn documents() -> Vec<PathBuf> {
         found.extend(files.filter(|path| path.extension().is_some_and(|it| it == "md")));
     }
     found.sort();
-    assert!(found.len() > 15, "{found:?}");
+    assert!(found.len() > 40, "{found:?}");
     found
 }
 
