@@ -165,13 +165,16 @@ impl BackingFile {
         let came = HEADER_SIZE.min(usize::try_from(length).unwrap_or(HEADER_SIZE));
         file.read_exact_at(&mut start[..came], 0).map_err(failed)?;
         let start = &start[..came];
-        if !is_header(start) && options.initialise {
+        let may_be_made = !has_magic(start);
+        if may_be_made && options.initialise {
             return Self::make(file, path, &name, is_device, content, options.io);
         }
         let geometry = content.geometry;
         let header = check(start, length, geometry).map_err(|mut failure| {
-            if !is_header(start) {
+            if may_be_made {
                 failure.message += "; --initialise makes it one, and what it holds is lost";
+            } else if !is_header(start) {
+                failure.message += "; it holds or held blocks, so that --initialise does not overwrite it: use another file, or delete it";
             }
             failure.context(&name)
         })?;
@@ -266,9 +269,17 @@ impl BackingFile {
         for (bytes, offset) in places.iter_mut().zip(RECORD_OFFSETS) {
             file.read_exact_at(bytes, offset).map_err(failed)?;
         }
+        let mut damaged = 0;
         let places = Places::new(&places, |why| {
+            damaged += 1;
             tracing::warn!("{name}: a superblock is damaged: {why}");
         });
+        if damaged == RECORD_OFFSETS.len() {
+            // Not a blank one: targets without superblocks form a new set.
+            return Err(Failure::invalid(format!(
+                "{name}: both superblocks are damaged, or of another version: what the blocks are is unknown; use a new backing file, which the set rebuilds"
+            )));
+        }
         let mut loss = [0; Loss::SIZE];
         file.read_exact_at(&mut loss, LOSS_OFFSET).map_err(failed)?;
         let recorder = file.try_clone().map_err(failed)?;
@@ -741,6 +752,11 @@ pub fn emit(values: FileHeader) -> [u8; HEADER_SIZE] {
     header.emit()
 }
 
+/// Returns `true` if a file starts as a backing file of any version does, also with a damaged header: it may hold blocks.
+fn has_magic(start: &[u8]) -> bool {
+    start.starts_with(&Header::MAGIC.to_be_bytes())
+}
+
 /// Returns `true` if a file starts with a complete header, of any geometry: it contains or contained blocks.
 #[must_use]
 pub fn is_header(start: &[u8]) -> bool {
@@ -981,6 +997,8 @@ fn record_loss(file: &File) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     const GEOMETRY: Geometry = Geometry {
@@ -1210,6 +1228,37 @@ mod tests {
                 assert!(failure.message.contains("buffered"), "{failure}");
             }
         }
+    }
+
+    #[test]
+    fn backing_file_of_another_version_or_with_damage_is_kept_even_with_initialise() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("blocks");
+        let open = |initialise| {
+            let io = BackingIo::Buffered;
+            let options = Options { io, initialise };
+            BackingFile::open(&path, zeros(), options)
+                .map(|it| it.places.lock().expect("no panic").newest())
+        };
+        assert_eq!(open(false).map_err(|it| it.code), Ok(None));
+        let whole = fs::read(&path).expect("there");
+        let superblocks = RECORD_OFFSETS.map(|offset| offset as usize + 8);
+        // The version, the checksum, and both superblocks.
+        for places in [&[11][..], &[Header::SIZE - 1], &superblocks] {
+            let mut changed = whole.clone();
+            places.iter().for_each(|&place| changed[place] ^= 1);
+            fs::write(&path, &changed).expect("written");
+            for initialise in [false, true] {
+                let failure = open(initialise).expect_err("not readable");
+                assert_eq!(failure.code, ErrorCode::INVALID_VALUE, "{places:?}");
+                assert!(fs::read(&path).expect("there") == changed, "{places:?}");
+            }
+        }
+        // One damaged superblock beside none: the first one was being written.
+        let mut changed = whole;
+        changed[superblocks[1]] ^= 1;
+        fs::write(&path, &changed).expect("written");
+        assert_eq!(open(false).map_err(|it| it.code), Ok(None));
     }
 
     const THREE_BLOCKS: Geometry = Geometry {
