@@ -244,6 +244,8 @@ pub(super) enum Excuse {
     LostWrite,
     /// An I/O failed with more than one member of its stripe unreachable, damaged or stale since the stripe was last intact.
     TwoMembers,
+    /// An I/O failed after it had waited for two members that were unreachable at the same time.
+    Unreachable,
     /// An I/O failed because an accelerator or the client's memory did.
     Device,
     /// A session had to be started again, because two members came back without their data.
@@ -262,6 +264,9 @@ impl Excuse {
             }
             Self::TwoMembers => {
                 "two members of a stripe damaged, stale or lost at the same time: an I/O error"
+            }
+            Self::Unreachable => {
+                "two members unreachable: an I/O error after four fifths of --io-timeout"
             }
             Self::Device => "an accelerator or the client's memory failed: an I/O error",
             Self::Restarted => "two members came back without their contents: a new session",

@@ -14,7 +14,7 @@ use super::oracle::{
     CHUNK, Code, Content, Decoded, Excuse, Expected, LOGICAL, PARTS, Promise, Reading, Register,
     bytes_of, decode, payload,
 };
-use super::service::{Attempt, Phase, REQUESTS, STALL_TIMEOUT, Service, request};
+use super::service::{Attempt, PARKING_TIMEOUT, Phase, REQUESTS, STALL_TIMEOUT, Service, request};
 use super::target::{Bytes, Disk, SimulatedTarget};
 use super::{Broken, Change, Script, Step, Totals};
 use crate::engine::assembly::{Assembly, Found, Instructions, Log, Refusal, assemble};
@@ -173,8 +173,12 @@ struct Io {
     began: u64,
     /// Start of the time in which it has to be answered.
     since: Duration,
-    /// `true` if it may fail: two members were unwell at once.
+    /// Time of its invocation.
+    asked: Duration,
+    /// `true` if it may fail: two members of one of its stripes were wrong at once.
     may_fail: bool,
+    /// `true` if it may fail after the time for which I/Os wait for targets: two members were unwell at once.
+    may_time_out: bool,
     /// `true` if a device has failed for it.
     has_device_error: bool,
 }
@@ -866,9 +870,7 @@ impl<'a> World<'a> {
             if is_shaky {
                 io.since = now;
             }
-            if unwell > 1 {
-                io.may_fail = true;
-            }
+            io.may_time_out |= unwell > 1;
             if now > io.since + limit && late.is_none() {
                 late = Some(io.id);
             }
@@ -1413,8 +1415,9 @@ impl<'a> World<'a> {
             }
         }
         for io in &mut self.ios {
-            io.may_fail |= unwell.len() > 1
-                || (io.block..io.block + io.count()).any(|block| self.exposed[block as usize]);
+            io.may_time_out |= unwell.len() > 1;
+            io.may_fail |=
+                (io.block..io.block + io.count()).any(|block| self.exposed[block as usize]);
         }
     }
 
@@ -1910,8 +1913,9 @@ impl<'a> World<'a> {
             readings: Vec::new(),
             began,
             since: self.now,
-            may_fail: range.clone().any(|block| self.exposed[block as usize])
-                || self.targets.iter().filter(|it| !it.is_well).count() > 1,
+            asked: self.now,
+            may_fail: range.clone().any(|block| self.exposed[block as usize]),
+            may_time_out: self.targets.iter().filter(|it| !it.is_well).count() > 1,
             has_device_error: false,
         };
         for (index, block) in range.enumerate() {
@@ -1993,15 +1997,19 @@ impl<'a> World<'a> {
         }
         let is_exposed =
             (io.block..io.block + io.count()).any(|block| self.exposed[block as usize]);
-        let unwell = self.targets.iter().filter(|it| !it.is_well).count();
-        if io.may_fail || is_exposed || unwell > 1 {
+        if io.may_fail || is_exposed {
             return self.excuse(Excuse::TwoMembers);
         }
+        let unwell = self.targets.iter().filter(|it| !it.is_well).count();
+        if (io.may_time_out || unwell > 1) && self.now >= io.asked + PARKING_TIMEOUT {
+            return self.excuse(Excuse::Unreachable);
+        }
         let what = format!(
-            "a {:?} of {} blocks from {} failed, and at most one member of each stripe was wrong at a time",
+            "a {:?} of {} blocks from {} failed after {:?}, and at most one member of each stripe was wrong at a time",
             io.operation,
             io.count(),
-            io.block
+            io.block,
+            self.now - io.asked
         );
         self.violate(Promise::NoError, what);
     }
