@@ -398,6 +398,9 @@ impl<L: Layout> Session<L> {
         if self.step == Step::Connection && self.maintains && self.missing() == 1 {
             return self.announce();
         }
+        if let Some(target) = self.silent_target() {
+            return self.begin_without_silent(now, target);
+        }
         let why = Failure::timed_out(self.waiting_for(), self.timeout);
         match self.inquiry.pending() {
             Some((target, _)) if self.maintains && self.may_lose(target) => {
@@ -1162,6 +1165,49 @@ mod tests {
         world.begin();
         assert!(world.left.is_empty() && world.asked.iter().any(|&(target, _)| target == 1));
         world.finish();
+    }
+
+    #[test]
+    fn target_that_accepts_the_connection_but_does_not_answer_is_missing() {
+        let silence = Duration::from_secs(4);
+        for silent in 0..3 {
+            let mut world = World::new(true);
+            (0..3).for_each(|target| world.connect(target));
+            world.client(ChannelEvent::Connected);
+            world.silent = vec![silent];
+            assert_eq!(world.request(Payload::QueryStorageRequest), None);
+            world.pass(silence - Duration::from_millis(1));
+            assert!(world.left.is_empty() && world.answers.is_empty());
+            world.pass(Duration::from_millis(1));
+            assert_eq!(world.left, [silent]);
+            let answer = world.answers.pop();
+            assert_eq!(answer, Some(Payload::QueryStorageResponse(storage())));
+            world.init();
+            assert!(world.session.is_without(silent));
+            let asked = |&&(target, _): &&(usize, MessageType)| target == silent;
+            assert_eq!(world.asked.iter().filter(asked).count(), 1, "the query");
+            world.client(ChannelEvent::ConsumerAdded(11));
+            let started = world.request(Payload::StartStorageRequest);
+            assert_eq!(started, Some(Payload::StartStorageResponse));
+            assert!(world.session.place(silent).is_some(), "it may rejoin");
+            world.finish();
+        }
+    }
+
+    #[test]
+    fn two_targets_that_do_not_answer_end_the_session_and_so_does_one_without_redundancy() {
+        for (survives, silent) in [(true, vec![0, 2]), (false, vec![1])] {
+            let mut world = World::new(survives);
+            (0..3).for_each(|target| world.connect(target));
+            world.client(ChannelEvent::Connected);
+            world.silent = silent;
+            assert_eq!(world.request(Payload::QueryStorageRequest), None);
+            world.pass(TIMEOUT - Duration::from_millis(1));
+            assert!(world.end.is_none() && world.left.is_empty());
+            world.pass(Duration::from_millis(1));
+            let failure = world.end.expect("ended").expect_err("no answer");
+            assert_eq!(failure.code, ErrorCode::TIME_OUT);
+        }
     }
 
     #[test]

@@ -1643,9 +1643,12 @@ impl<'a> World<'a> {
             let is_created = !matches!(service.set.state(), State::Failed { .. });
             self.is_created |= is_created;
             trace!(self, "session {session} serves");
-            self.is_poisoned = false;
-            if self.rebuild.take().is_some() {
-                self.reach("rebuild flag");
+            // The flag is given until the superblocks record that the target is rebuilt.
+            if is_created {
+                self.is_poisoned = false;
+                if self.rebuild.take().is_some() {
+                    self.reach("rebuild flag");
+                }
             }
             // The client connects to the newest service.
             if session > self.client {
@@ -1772,8 +1775,12 @@ impl<'a> World<'a> {
             self.needs_restart = true;
             return;
         }
-        // A later session may have used it.
-        if is_same && it.session == session {
+        // A later session may have used it, and it may have lost the write that was stored last.
+        let has_lost_a_write = self
+            .damaged
+            .iter()
+            .any(|it| it.contains(Target::ALL[target]));
+        if is_same && it.session == session && !has_lost_a_write {
             let what = format!("target {target} was not admitted, and it has its data: {why}");
             return self.violate(Promise::Available, what);
         }

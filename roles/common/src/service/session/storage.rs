@@ -108,7 +108,10 @@ impl<L: Layout> Session<L> {
             _ if self.without[target] => {}
             (ChannelEvent::Message(response), Step::Storage) if self.inquiry.is_pending(target) => {
                 match self.inquiry.answer(target, response) {
-                    Ok(()) => self.storage_answered(now),
+                    Ok(()) => {
+                        self.limit_wait_for_last(now);
+                        self.storage_answered(now);
+                    }
                     Err(failure) => self.fail(failure.context(name)),
                 }
             }
@@ -469,6 +472,14 @@ impl Inquiry {
         Ok(())
     }
 
+    /// The only target whose response is outstanding, if none is absent.
+    pub(in crate::service::session) fn last_pending(&self) -> Option<usize> {
+        let is_answered = |it: &&Asked| matches!(it, Asked::Answered(_));
+        let answered = self.targets.iter().filter(is_answered).count();
+        let (target, _) = self.pending()?;
+        (answered + 1 == self.targets.len()).then_some(target)
+    }
+
     /// Returns the type of the responses and the responses in the order of the targets, `None` for absent ones, once
     /// none is outstanding.
     pub(in crate::service::session) fn take(
@@ -490,6 +501,9 @@ impl Inquiry {
 
 /// Maximum time for the last target to connect after all others.
 const LONGEST_GRACE: Duration = Duration::from_secs(5);
+
+/// Maximum time for the last target to describe itself after all others: less than the time for which the reference's initiator waits.
+const LONGEST_SILENCE: Duration = Duration::from_secs(4);
 
 impl<L: Layout> Session<L> {
     /// Returns `true` if the session can continue when this target disconnects now: while I/Os are served and during
@@ -598,6 +612,40 @@ impl<L: Layout> Session<L> {
             }
             _ => {}
         }
+    }
+
+    /// The last target that has not described itself is waited for until it is [missing](Self::silent_target).
+    fn limit_wait_for_last(&mut self, now: Instant) {
+        if self.maintains && self.phase == Phase::Query && self.inquiry.last_pending().is_some() {
+            let silence = now + self.timeout.min(LONGEST_SILENCE);
+            self.deadline = Some(self.deadline.map_or(silence, |limit| limit.min(silence)));
+        }
+    }
+
+    /// Returns a target that is connected, but has not described itself in time, if the session can begin without it: a process that was stopped, or a machine
+    /// that hangs, still accepts connections.
+    pub(in crate::service::session) fn silent_target(&self) -> Option<usize> {
+        let is_described = self.phase == Phase::Query && self.step == Step::Storage;
+        let pending = self.inquiry.last_pending();
+        pending.filter(|_| self.maintains && is_described)
+    }
+
+    /// Begins the session without a target that has not described itself.
+    pub(in crate::service::session) fn begin_without_silent(
+        &mut self,
+        now: Instant,
+        target: usize,
+    ) {
+        tracing::warn!(
+            "{}: it does not answer; beginning without it",
+            L::TARGETS[target]
+        );
+        self.go_without(target);
+        self.inquiry.forgive(target);
+        if let Some(described) = self.targets.get_mut(target) {
+            *described = None;
+        }
+        self.storage_answered(now);
     }
 
     /// Number of targets that are not connected yet.
