@@ -382,8 +382,19 @@ impl Server {
         }
     }
 
+    /// Prepares the versions for a session with them. Without a superblock, those of earlier sessions belong to no set: they could be newer than what this
+    /// session writes.
+    fn begin_versions(&self) -> Result<(), Failure> {
+        match &self.versions {
+            Some(versions) if self.metadata.borrow().superblock().is_none() => {
+                versions.applier.forget()
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Stores a superblock. The versions of blocks of another set are forgotten; those of a set that was closed cleanly are copied to their places,
-    /// because all of them are complete and durable on all members.
+    /// because all of them are complete and durable on all members. Before the first superblock, only the current session has written versions.
     fn persist(&self, superblock: Superblock) -> Result<(), Failure> {
         let mut metadata = self.metadata.borrow_mut();
         let before = metadata.superblock();
@@ -394,7 +405,7 @@ impl Server {
         metadata.persist(superblock, self.file())?;
         match &self.versions {
             // Afterwards: a superblock that counts must not be without its versions.
-            Some(versions) if !is_same => versions.applier.forget(),
+            Some(versions) if before.is_some() && !is_same => versions.applier.forget(),
             _ => Ok(()),
         }
     }
@@ -572,7 +583,9 @@ impl<'a> App<'a> {
             }
             Job::Connect(details) => self.connect(&details)?,
             Job::StartWorkers => {
-                if !self.has_versions() {
+                if self.has_versions() {
+                    self.server.begin_versions()?;
+                } else {
                     // Its reads and writes go to the places.
                     self.server.apply_versions(true)?;
                 }

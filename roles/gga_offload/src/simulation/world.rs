@@ -1505,6 +1505,8 @@ impl<'a> World<'a> {
             }
         }
         self.targets[number].disk = disk;
+        // The disk that another set's had taken the place of does not come back.
+        self.targets[number].own = None;
     }
 
     // Control connections: superblocks.

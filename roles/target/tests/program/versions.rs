@@ -10,7 +10,8 @@ use role_common::stored_block::MatrixType;
 use role_common::superblock::{Epoch, Form, Format, SetId, Superblock};
 use rustix::process::Signal;
 use wire::control::{
-    AnnouncedStorage, FEATURE_FLUSH, FEATURE_VERSIONS, FeatureQuery, Payload, RecordState,
+    AnnouncedStorage, FEATURE_FLUSH, FEATURE_VERSIONS, FeatureQuery, IdentityQuery, Payload,
+    RecordState,
 };
 use wire::io_message::IoMessageType::{
     self, Flush, Read, ReadBefore, Write, WriteFua, WriteVersion, WriteVersionFua,
@@ -38,14 +39,38 @@ struct Writer {
 }
 
 impl Writer {
+    /// Begins a session of a member of the set.
     fn new(target: &Target) -> Self {
+        let mut writer = Self::without_superblock(target);
+        writer.persist(MEMBER);
+        writer
+    }
+
+    fn without_superblock(target: &Target) -> Self {
         let query = Payload::AnnounceStorageRequest(FeatureQuery {
             features: FEATURE_FLUSH | FEATURE_VERSIONS,
         });
-        match Client::with(target.connect(), BLOCK * BLOCKS, query) {
+        let mut service = target.connect();
+        // Members refuse services that do not ask for superblocks.
+        let identify = Payload::IdentifyStorageRequest(IdentityQuery::WITHOUT_SUPERBLOCK);
+        let identified = service.request(identify);
+        assert!(
+            matches!(identified, Payload::IdentifiedStorageResponse(_)),
+            "{identified:?}"
+        );
+        match Client::with(service, BLOCK * BLOCKS, query) {
             (client, Payload::AnnouncedStorageResponse(announced)) => Self { client, announced },
             (_, other) => panic!("expected an announcement, got {other:?}"),
         }
+    }
+
+    fn persist(&mut self, superblock: Superblock) {
+        let request = Payload::IdentifyStorageRequest(superblock.request());
+        let answer = self.client.service.request(request);
+        assert!(
+            matches!(answer, Payload::IdentifiedStorageResponse(_)),
+            "{answer:?}"
+        );
     }
 
     fn unretired(&self) -> Vec<u64> {
@@ -132,6 +157,22 @@ impl Writer {
         }
     }
 }
+
+const MEMBER: Superblock = Superblock {
+    set: SetId(7),
+    member: 0,
+    epoch: Epoch {
+        number: EPOCH,
+        id: 9,
+    },
+    next: Epoch::NONE,
+    state: RecordState::InUse,
+    form: Form {
+        format: Format::StoredChunks,
+        matrix: MatrixType::Vandermonde,
+        logical_block_size: 4096,
+    },
+};
 
 const NONE: Version = Version {
     epoch: 0,
@@ -298,7 +339,7 @@ fn full_slots_are_an_error_until_versions_are_retired() {
 fn service_without_versions_reads_the_newest_and_writes_over_it() {
     in_memory_and_in_a_file(|file| {
         let target = start(&format!("{} --sessions 3", flags(file)));
-        let mut writer = Writer::new(&target);
+        let mut writer = Writer::without_superblock(&target);
         for number in 1..=3 {
             let code = writer.write(WriteVersion, 6, number, 0);
             assert_eq!(code, ErrorCode::SUCCESS);
@@ -318,7 +359,7 @@ fn service_without_versions_reads_the_newest_and_writes_over_it() {
             assert_eq!(client.io(unknown), ErrorCode::INVALID_VALUE);
         }
         end(client);
-        let mut writer = Writer::new(&target);
+        let mut writer = Writer::without_superblock(&target);
         assert_eq!((writer.newest(6), writer.unretired()), (9, vec![]));
         let exit = writer.client.stop(target);
         assert_eq!(exit.status.code(), Some(0), "{exit:?}");
@@ -340,51 +381,24 @@ fn versions_are_forgotten_with_the_set_of_the_superblock() {
     in_memory_and_in_a_file(|file| {
         let target = start(&flags(file));
         let mut writer = Writer::new(&target);
-        let member = Superblock {
-            set: SetId(7),
-            member: 0,
-            epoch: Epoch {
-                number: EPOCH,
-                id: 9,
-            },
-            next: Epoch::NONE,
-            state: RecordState::InUse,
-            form: Form {
-                format: Format::StoredChunks,
-                matrix: MatrixType::Vandermonde,
-                logical_block_size: 4096,
-            },
-        };
-        let persist = |writer: &mut Writer, superblock: Superblock| {
-            let request = Payload::IdentifyStorageRequest(superblock.request());
-            let answer = writer.client.service.request(request);
-            assert!(
-                matches!(answer, Payload::IdentifiedStorageResponse(_)),
-                "{answer:?}"
-            );
-        };
-        persist(&mut writer, member);
         assert_eq!(writer.write(WriteVersion, 6, 1, 0), ErrorCode::SUCCESS);
         for kept in [
             Superblock {
                 state: RecordState::Closing,
-                ..member
+                ..MEMBER
             },
             Superblock {
                 epoch: Epoch::NONE,
-                ..member
+                ..MEMBER
             },
         ] {
-            persist(&mut writer, kept);
+            writer.persist(kept);
             assert_eq!(writer.newest(6), 1, "the same set: {kept:?}");
         }
-        persist(
-            &mut writer,
-            Superblock {
-                set: SetId(8),
-                ..member
-            },
-        );
+        writer.persist(Superblock {
+            set: SetId(8),
+            ..MEMBER
+        });
         assert_eq!(writer.newest(6), 0);
         assert_eq!(writer.write(WriteVersion, 6, 2, 0), ErrorCode::SUCCESS);
         if let Some(path) = file {
@@ -401,5 +415,24 @@ fn versions_are_forgotten_with_the_set_of_the_superblock() {
             assert_eq!(announced.unretired[..], 6_u64.to_be_bytes());
             assert_eq!((announced.last_epoch, announced.last_number), (EPOCH, 2));
         }
+    });
+}
+
+/// A replaced target is rebuilt while its first superblock is on the way.
+#[test]
+fn versions_before_the_first_superblock_belong_to_its_set_if_they_are_of_the_same_session() {
+    in_memory_and_in_a_file(|file| {
+        let target = start(&format!("{} --sessions 3", flags(file)));
+        let mut writer = Writer::without_superblock(&target);
+        assert_eq!(writer.write(WriteVersion, 6, 9, 0), ErrorCode::SUCCESS);
+        end(writer.client);
+        let mut writer = Writer::without_superblock(&target);
+        assert_eq!(writer.newest(6), 0, "of no set");
+        assert_eq!(writer.write(WriteVersion, 6, 1, 0), ErrorCode::SUCCESS);
+        writer.persist(MEMBER);
+        assert_eq!(writer.newest(6), 1);
+        end(writer.client);
+        let mut writer = Writer::new(&target);
+        assert_eq!(writer.newest(6), 1);
     });
 }
