@@ -137,7 +137,9 @@ impl<'a> Run<'a> {
 
     /// Counts blocks that are I/O errors, as the promise with this id allows.
     pub(super) fn excuse(&mut self, id: &'static str, count: u64) {
-        *self.excuses.entry(id).or_default() += count;
+        if count != 0 {
+            *self.excuses.entry(id).or_default() += count;
+        }
     }
 
     pub(super) fn sleep(&mut self, milliseconds: std::ops::Range<u64>) {
