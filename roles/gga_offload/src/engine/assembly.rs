@@ -274,7 +274,8 @@ pub fn assemble(
 }
 
 /// Targets that lack a write which, as another one knows, was complete on all members: copies of a disk from within the last session, whose superblocks are
-/// those of that session. So may be a target that was rebuilt and has stored no write since: it is rebuilt again.
+/// those of that session. A target that was rebuilt lacks their versions, but knows that they are retired from the flush that completed the rebuild; if its process
+/// was restarted since, it is taken for a copy, and rebuilt again.
 fn old_copies(current: Targets, logs: &[Log; 3]) -> Targets {
     let retired = current.iter().filter_map(|it| logs[it.number()].retired);
     let Some(retired) = retired.max() else {
@@ -286,8 +287,9 @@ fn old_copies(current: Targets, logs: &[Log; 3]) -> Targets {
             last.epoch < retired.epoch
                 || last.epoch == retired.epoch && last.number + 1 < retired.number
         });
+        let knows = logs[target.number()].retired == Some(retired);
         // Without a retired write, the last one is of an earlier epoch.
-        if is_behind && retired.number > versions::FIRST {
+        if is_behind && !knows && retired.number > versions::FIRST {
             copies.insert(target);
         }
     }
@@ -733,6 +735,8 @@ mod tests {
             assert_eq!(stale(&logs), Some(copy));
             logs[copy.number()] = log(14, 10);
             assert_eq!(stale(&logs), None, "it has all retired writes");
+            logs[copy.number()] = log(1, 15);
+            assert_eq!(stale(&logs), None, "it was rebuilt before they were retired");
             // No write was retired.
             let logs = [log(20, 2), log(21, 2), log(1, 2)];
             assert_eq!(stale(&logs), None);
