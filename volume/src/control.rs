@@ -547,7 +547,10 @@ impl Control {
                 );
             }
         }
-        self.verifier = Some(verifier);
+        self.verifier = Some(match &self.verifier {
+            Some(before) => verifier.with_known(before),
+            None => verifier,
+        });
     }
 
     fn queues(&self, memory: &Memory) -> std::io::Result<Vec<Queue>> {

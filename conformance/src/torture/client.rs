@@ -337,15 +337,6 @@ impl Load {
         failed.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Removes the failed flushes from the errors, and returns their number.
-    pub(super) fn take_failed_flushes(&self) -> u64 {
-        let failed = self.shared.failed.lock();
-        let mut failed = failed.unwrap_or_else(PoisonError::into_inner);
-        let before = failed.len();
-        failed.retain(|error| !error.starts_with("flush:"));
-        (before - failed.len()) as u64
-    }
-
     /// Fails if an I/O has failed.
     pub(super) fn expect_no_error(&self, when: &str) -> Result<(), Violation> {
         let errors = self.errors();

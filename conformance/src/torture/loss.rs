@@ -460,11 +460,6 @@ fn random_failure(run: &mut Run<'_>, failure: Failure) -> Result<(), Violation> 
     }
     run.deployment.start()?;
     load.wait_for(5, "after the failure")?;
-    if matches!(failure, Failure::TargetAndService) {
-        // The next failure of this kind may be that of another target, without a flush in between.
-        let flushes = load.take_failed_flushes();
-        run.excuse("S3", flushes);
-    }
     load.expect_no_error("during a failure that leaves two targets")?;
     load.stop()?;
     run.read_all("after the failure")?;

@@ -64,6 +64,20 @@ impl Verifier {
     }
 }
 
+impl Verifier {
+    /// Adds the incarnations that members had when they were last known, for those that are missing now. A member that is current again was rebuilt, and has all
+    /// acknowledged writes; unless it has another incarnation then, it has lost none since.
+    #[must_use]
+    pub fn with_known(mut self, before: &Self) -> Self {
+        if self.identity == before.identity {
+            for (now, before) in self.incarnations.iter_mut().zip(&before.incarnations) {
+                *now = now.or(*before);
+            }
+        }
+        self
+    }
+}
+
 impl From<&Verifier> for StorageVerifier {
     fn from(verifier: &Verifier) -> Self {
         let StorageId(identity) = verifier.identity;
@@ -215,6 +229,21 @@ mod tests {
             ..three.clone()
         };
         assert!(!other.has_kept_since(&three));
+    }
+
+    #[test]
+    fn member_that_was_missing_and_is_current_again_has_lost_nothing_unless_its_incarnation_has_changed()
+     {
+        let known = verifier(&[1, 0, 3], 2).with_known(&verifier(&[1, 2, 3], 2));
+        assert_eq!(known, verifier(&[1, 2, 3], 2));
+        assert!(verifier(&[0, 2, 3], 2).has_kept_since(&known));
+        assert!(!verifier(&[0, 9, 3], 2).has_kept_since(&known));
+        let other = Verifier {
+            identity: StorageId(8),
+            ..verifier(&[1, 2, 3], 2)
+        };
+        let new = verifier(&[1, 0, 3], 2);
+        assert_eq!(new.clone().with_known(&other), new);
     }
 
     #[test]

@@ -736,7 +736,11 @@ mod tests {
             logs[copy.number()] = log(14, 10);
             assert_eq!(stale(&logs), None, "it has all retired writes");
             logs[copy.number()] = log(1, 15);
-            assert_eq!(stale(&logs), None, "it was rebuilt before they were retired");
+            assert_eq!(
+                stale(&logs),
+                None,
+                "it was rebuilt before they were retired"
+            );
             // No write was retired.
             let logs = [log(20, 2), log(21, 2), log(1, 2)];
             assert_eq!(stale(&logs), None);
