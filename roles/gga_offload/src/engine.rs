@@ -62,7 +62,7 @@ use versions::{InFlight, Retirable};
 use super::statistics::{DegradedCounts, GgaCoreStatistics};
 use super::{Target, Targets};
 
-/// Maximum number of stripes that a worker processes at once in addition to the requests of the initiator.
+/// Maximum number of stripes that a worker processes at once in addition to the requests of the initiator. One slot is kept for the flush that retires writes.
 pub const BACKGROUND_SLOTS: u32 = 4;
 
 /// Result of reading each target's chunk of a stripe; `None` if it was not read.

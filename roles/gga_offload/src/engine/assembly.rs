@@ -228,7 +228,9 @@ pub fn assemble(
             doubtful.len()
         );
     }
-    let copies = old_copies(current, logs);
+    let is_clean = |it: &Superblock| matches!(it.state, RecordState::Clean | RecordState::Closing);
+    // A copy from within the session says that the set was in use.
+    let copies = old_copies(current, logs).minus(known.targets(is_clean));
     if current.minus(copies).len() >= 2 {
         current = current.minus(copies);
     }
@@ -239,7 +241,6 @@ pub fn assemble(
             epoch: committed,
         });
     }
-    let is_clean = |it: &Superblock| matches!(it.state, RecordState::Clean | RecordState::Closing);
     let is_unclean = !known.members(current).all(is_clean);
     let highest = found.iter().filter_map(|found| match found {
         Found::Superblock(it) if it.set == set => Some(it.epoch.number.max(it.next.number)),
@@ -744,6 +745,14 @@ mod tests {
             // No write was retired.
             let logs = [log(20, 2), log(21, 2), log(1, 2)];
             assert_eq!(stale(&logs), None);
+            // A target that was rebuilt, and stopped with its set.
+            let mut logs = [log(20, 15), log(21, 15), log(20, 13)];
+            logs[copy.number()] = log(1, 10);
+            for state in [RecordState::Closing, RecordState::Clean] {
+                let found = epochs([4; 3], state);
+                let assembly = assemble(found, &logs, instructions(None)).expect("a set");
+                assert_eq!(assembly.stale, None, "{state:?}");
+            }
         }
     }
 }

@@ -798,9 +798,17 @@ impl Set {
             || self.work_at.load(Ordering::Acquire) <= micros(now)
     }
 
-    /// Returns the next stripe to process, if there is one now.
+    /// Returns `true` if a flush that retires writes is due.
+    #[inline]
+    pub(super) fn is_retiring_due(&self) -> bool {
+        let versions = self.versions.as_ref();
+        versions.is_some_and(Versions::should_retire) && self.unsettled.is_empty()
+    }
+
+    /// Returns the next stripe to process, if there is one now. With `only_retire`, only the flush that retires writes: the others may wait for stripes whose writes
+    /// wait for numbers, and there are none until it has completed.
     #[cold]
-    pub(super) fn next_work(&self, now: Duration) -> Option<Work> {
+    pub(super) fn next_work(&self, now: Duration, only_retire: bool) -> Option<Work> {
         let mut inner = self.inner();
         // Until all workers have applied the view, one of them might still write a stripe without the target that is rebuilt. And until the
         // superblocks record that the set is in use, nothing may be stored.
@@ -817,11 +825,12 @@ impl Set {
         let next = if matches!(state, State::Failed { .. }) {
             None
         } else if let Some(versions) = &self.versions
-            && versions.should_retire()
-            && self.unsettled.is_empty()
+            && self.is_retiring_due()
             && versions.begin_retiring()
         {
             Some(work(Purpose::Retire, 0))
+        } else if only_retire {
+            None
         } else if !self.unsettled.is_empty() || inner.resync.is_some() {
             let stripe = self.next_of_pass(&mut inner, None, now);
             stripe.map(|stripe| work(Purpose::Resync, stripe))

@@ -91,7 +91,12 @@ impl StripeEngine {
     #[cold]
     pub(super) fn begin_works(&mut self) {
         while let Some(&slot) = self.idle_workers.last() {
-            let Some(work) = self.setup.set.next_work(self.now) else {
+            // One slot is kept for the flush that retires writes.
+            let is_last = self.idle_workers.len() == 1;
+            if is_last && !self.setup.set.is_retiring_due() {
+                break;
+            }
+            let Some(work) = self.setup.set.next_work(self.now, is_last) else {
                 break;
             };
             self.idle_workers.pop();
