@@ -761,6 +761,18 @@ mod tests {
     }
 
     #[test]
+    fn run_with_a_failed_stripe_is_kept_though_its_last_one_has_succeeded() {
+        let missed = StripeBitmap::with_bits(32, 16);
+        missed.insert(6);
+        let mut pass = Pass::new(&missed);
+        assert_eq!(hand_out(&mut pass, &missed), [6, 7]);
+        pass.finish(&missed, 6, false);
+        pass.finish(&missed, 7, true);
+        assert!(missed.contains(6));
+        assert_eq!(pass.next(&missed), Next::EndOfPass { failed: 1 });
+    }
+
+    #[test]
     fn pass_over_single_stripes_hands_out_no_others() {
         let unsettled = StripeSet::default();
         assert!(unsettled.is_empty() && !unsettled.contains(0));

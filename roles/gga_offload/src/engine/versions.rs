@@ -255,6 +255,31 @@ mod tests {
     }
 
     #[test]
+    fn oldest_write_in_flight_of_a_worker_is_not_retirable() {
+        let versions = Versions::new(7, 1, 100);
+        let mut in_flight = InFlight::new(0, 8);
+        let stamps = [(); 3].map(|()| versions.begin(&mut in_flight, false).expect("a stamp"));
+        versions.end(&mut in_flight, stamps[0]);
+        assert_eq!(versions.retirable().number, stamps[1].number);
+        versions.end(&mut in_flight, stamps[2]);
+        assert_eq!(versions.retirable().number, stamps[1].number);
+    }
+
+    #[test]
+    fn repaired_chunk_of_a_write_that_is_not_retired_keeps_its_stamp() {
+        let versions = Versions::new(7, 1, 100);
+        let stamp = |epoch, number| Stamp { epoch, number };
+        versions.retire(Retirable {
+            number: 5,
+            repairs: 0,
+        });
+        assert_eq!(versions.of_repair(stamp(7, 5)), stamp(7, 5));
+        assert_eq!(versions.of_repair(stamp(7, 6)), stamp(7, 6));
+        assert_eq!(versions.of_repair(stamp(7, 4)), stamp(7, REPAIR));
+        assert_eq!(versions.of_repair(stamp(6, 9)), stamp(7, REPAIR));
+    }
+
+    #[test]
     fn writes_wait_while_too_many_are_not_retired() {
         let versions = Versions::new(7, 1, 16);
         let mut in_flight = InFlight::new(0, 8);

@@ -241,6 +241,8 @@ pub(super) struct World<'a> {
     /// A target that had no free slot, and continued nevertheless.
     overflow: Option<String>,
     is_ending: bool,
+    /// `true` if the last session ended cleanly, with all targets current.
+    was_clean: bool,
 }
 
 macro_rules! trace {
@@ -297,6 +299,7 @@ impl<'a> World<'a> {
             violation: None,
             overflow: None,
             is_ending: false,
+            was_clean: false,
         };
         for (number, timed) in script.steps.iter().enumerate() {
             world.at(timed.at, Scheduled::Step(number));
@@ -609,6 +612,18 @@ impl<'a> World<'a> {
         }
         self.set_id = Some(set_id);
         self.totals.sessions += 1;
+        let was_clean = std::mem::take(&mut self.was_clean)
+            && there.len() == 3
+            && self.rebuild.is_none()
+            && self.targets.iter().all(|it| it.is_well);
+        if was_clean && (assembly.stale.is_some() || !assembly.unsettled.is_empty()) {
+            let what = format!(
+                "after a clean stop, {:?} is rebuilt and {} stripes are settled",
+                assembly.stale,
+                assembly.unsettled.len()
+            );
+            return self.violate(Promise::Available, what);
+        }
         self.check_assembly(&assembly);
         // A second service that is not served by the first one's targets any more.
         let mut connections = [0; 3];
@@ -1493,9 +1508,11 @@ impl<'a> World<'a> {
 
     /// Replaces a disk: blocks whose newest chunk differs are stale without a trace if no service notices the exchange.
     fn replace_disk(&mut self, number: usize, disk: Disk) {
-        // Without a session, an older copy with the same superblock is indistinguishable.
-        let is_hidden =
-            self.targets[number].disk.superblock == disk.superblock && disk.identity != FOREIGN;
+        // Without a session, an older copy with the same superblock is indistinguishable; a session knows what it has stored.
+        let session = self.targets[number].session;
+        let is_hidden = self.targets[number].disk.superblock == disk.superblock
+            && disk.identity != FOREIGN
+            && !self.services.iter().any(|it| it.session == session);
         if is_hidden {
             for block in 0..self.script.blocks {
                 let differs = self.targets[number].disk.newest(block) != disk.newest(block);
@@ -1850,11 +1867,13 @@ impl<'a> World<'a> {
             }
             Phase::Closing if service.set.is_concluded() => {
                 let connections = service.connections;
+                let service_is_healthy = service.set.is_healthy();
                 for (target, connection) in self.targets.iter_mut().zip(connections) {
                     if connection != 0 && target.connection == connection && target.is_up {
                         target.sync();
                     }
                 }
+                self.was_clean = service_is_healthy && self.targets.iter().all(|it| it.is_well);
                 self.reach("clean end of a session");
                 self.end_service(session, CLOSED);
             }
