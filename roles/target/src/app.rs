@@ -382,8 +382,8 @@ impl Server {
         }
     }
 
-    /// Prepares the versions for a session with them. Without a superblock, those of earlier sessions belong to no set: they could be newer than what this
-    /// session writes.
+    /// Prepares the versions for a session of a set. Without a superblock, those of earlier sessions belong to no set: they could be newer than what this session
+    /// writes.
     fn begin_versions(&self) -> Result<(), Failure> {
         match &self.versions {
             Some(versions) if self.metadata.borrow().superblock().is_none() => {
@@ -583,11 +583,11 @@ impl<'a> App<'a> {
             }
             Job::Connect(details) => self.connect(&details)?,
             Job::StartWorkers => {
-                if self.has_versions() {
-                    self.server.begin_versions()?;
-                } else {
+                if !self.has_versions() {
                     // Its reads and writes go to the places.
                     self.server.apply_versions(true)?;
+                } else if self.session.knows_superblock() {
+                    self.server.begin_versions()?;
                 }
                 let file = self.server.file();
                 self.server.metadata.borrow_mut().begin_use(file)?;

@@ -203,6 +203,12 @@ impl Session {
         self.versions = versions;
     }
 
+    /// Returns `true` if the service has asked for the superblock: it uses the storage as a member of a set.
+    #[must_use]
+    pub fn knows_superblock(&self) -> bool {
+        self.knows_superblock
+    }
+
     /// Extensions of the data path announced by both sides.
     #[must_use]
     pub fn announced_features(&self) -> u32 {
