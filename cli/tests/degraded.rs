@@ -254,11 +254,9 @@ fn target_with_a_failed_medium_is_detached() {
     let [data_1, mut data_2, data_p] = load.targets;
     let status = data_2.wait(default_deadline()).expect("it ends");
     assert!(!status.success());
-    assert!(
-        data_2.stderr().contains("found 4096"),
-        "{}",
-        data_2.stderr()
-    );
+    // Not how much of it was found: a write in flight may have extended it again.
+    let expected = "the file was truncated: expected";
+    assert!(data_2.stderr().contains(expected), "{}", data_2.stderr());
     document(data_1);
     document(data_p);
 }
