@@ -62,9 +62,7 @@ impl Verifier {
             && self.incarnations.len() == before.incarnations.len()
             && kept.count() >= self.quorum.max(before.quorum) as usize
     }
-}
 
-impl Verifier {
     /// Adds the incarnations that members had when they were last known, for those that are missing now. A member that is current again was rebuilt, and has all
     /// acknowledged writes; unless it has another incarnation then, it has lost none since.
     #[must_use]
@@ -232,8 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn member_that_was_missing_and_is_current_again_has_lost_nothing_unless_its_incarnation_has_changed()
-     {
+    fn incarnation_of_a_missing_member_is_kept_until_it_is_current_again() {
         let known = verifier(&[1, 0, 3], 2).with_known(&verifier(&[1, 2, 3], 2));
         assert_eq!(known, verifier(&[1, 2, 3], 2));
         assert!(verifier(&[0, 2, 3], 2).has_kept_since(&known));

@@ -109,7 +109,7 @@ impl<L: Layout> Session<L> {
             (ChannelEvent::Message(response), Step::Storage) if self.inquiry.is_pending(target) => {
                 match self.inquiry.answer(target, response) {
                     Ok(()) => {
-                        self.limit_wait_for_last(now);
+                        self.limit_silence(now);
                         self.storage_answered(now);
                     }
                     Err(failure) => self.fail(failure.context(name)),
@@ -502,7 +502,7 @@ impl Inquiry {
 /// Maximum time for the last target to connect after all others.
 const LONGEST_GRACE: Duration = Duration::from_secs(5);
 
-/// Maximum time for the last target to describe itself after all others: less than the time for which the reference's initiator waits.
+/// Maximum time for the last target to respond to the query after all others: less than the control timeout of the reference's initiator.
 const LONGEST_SILENCE: Duration = Duration::from_secs(4);
 
 impl<L: Layout> Session<L> {
@@ -607,30 +607,33 @@ impl<L: Layout> Session<L> {
         match self.missing() {
             0 => self.announce(),
             1 if self.maintains => {
-                let grace = now + self.timeout.min(LONGEST_GRACE);
-                self.deadline = Some(self.deadline.map_or(grace, |limit| limit.min(grace)));
+                self.limit_deadline(now + self.timeout.min(LONGEST_GRACE));
             }
             _ => {}
         }
     }
 
-    /// The last target that has not described itself is waited for until it is [missing](Self::silent_target).
-    fn limit_wait_for_last(&mut self, now: Instant) {
-        if self.maintains && self.phase == Phase::Query && self.inquiry.last_pending().is_some() {
-            let silence = now + self.timeout.min(LONGEST_SILENCE);
-            self.deadline = Some(self.deadline.map_or(silence, |limit| limit.min(silence)));
+    /// Limits the time for the last response to the query, if the session can begin without that target.
+    fn limit_silence(&mut self, now: Instant) {
+        if self.silent_target().is_some() {
+            self.limit_deadline(now + self.timeout.min(LONGEST_SILENCE));
         }
     }
 
-    /// Returns a target that is connected, but has not described itself in time, if the session can begin without it: a process that was stopped, or a machine
-    /// that hangs, still accepts connections.
-    pub(in crate::service::session) fn silent_target(&self) -> Option<usize> {
-        let is_described = self.phase == Phase::Query && self.step == Step::Storage;
-        let pending = self.inquiry.last_pending();
-        pending.filter(|_| self.maintains && is_described)
+    /// Makes the current step end at this time at the latest.
+    fn limit_deadline(&mut self, at: Instant) {
+        self.deadline = Some(self.deadline.map_or(at, |limit| limit.min(at)));
     }
 
-    /// Begins the session without a target that has not described itself.
+    /// Returns the only target that has not responded to the query, if the session can begin without it. A stopped process, or a machine that hangs, still accepts
+    /// connections.
+    pub(in crate::service::session) fn silent_target(&self) -> Option<usize> {
+        let is_query = self.phase == Phase::Query && self.step == Step::Storage;
+        let pending = self.inquiry.last_pending();
+        pending.filter(|_| self.maintains && is_query)
+    }
+
+    /// Begins the session without a target that has not responded to the query.
     pub(in crate::service::session) fn begin_without_silent(
         &mut self,
         now: Instant,
