@@ -274,9 +274,9 @@ pub fn assemble(
     })
 }
 
-/// Targets that lack a write which, as another one knows, was complete on all members: copies of a disk from within the last session, whose superblocks are
-/// those of that session. A target that was rebuilt lacks their versions, but knows that they are retired from the flush that completed the rebuild; if its process
-/// was restarted since, it is taken for a copy, and rebuilt again.
+/// Returns the targets that lack a write which, according to another target's log, was complete on all members: copies of a disk from within the last session, whose
+/// superblocks are those of that session. The log of a rebuilt target lacks the versions, too, but has the same retired bound since the flush at the end of the
+/// rebuild. The bound is in memory until further versions are written: if the target's process was restarted, the target is rebuilt again.
 fn old_copies(current: Targets, logs: &[Log; 3]) -> Targets {
     let retired = current.iter().filter_map(|it| logs[it.number()].retired);
     let Some(retired) = retired.max() else {
@@ -288,9 +288,9 @@ fn old_copies(current: Targets, logs: &[Log; 3]) -> Targets {
             last.epoch < retired.epoch
                 || last.epoch == retired.epoch && last.number + 1 < retired.number
         });
-        let knows = logs[target.number()].retired == Some(retired);
+        let has_bound = logs[target.number()].retired == Some(retired);
         // Without a retired write, the last one is of an earlier epoch.
-        if is_behind && !knows && retired.number > versions::FIRST {
+        if is_behind && !has_bound && retired.number > versions::FIRST {
             copies.insert(target);
         }
     }
