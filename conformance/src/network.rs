@@ -3,8 +3,8 @@
 //! The machines are network namespaces, and each target's machine is connected to that of the service by a `Cable`: a process that forwards
 //! the frames between two TAP devices and drops or delays them. A [`Run`] injects one [`Fault`] after the other while an initiator runs
 //! consecutive sessions of `read_write_data_validity_test`. A session of a gga deployment must survive a fault of any target, unless it is
-//! still being set up; a session of a zero-copy deployment may fail. No session may read wrong data, and the first session after the fault
-//! must succeed.
+//! still being set up; a session of a zero-copy deployment may fail, until the target has detected after the fault that the service's former
+//! connection is dead. No session may read wrong data, and a session that begins after the fault must succeed.
 
 mod cable;
 mod deployment;
@@ -314,7 +314,11 @@ impl Load<'_> {
         let deadline = Instant::now() + self.settings.limit;
         // The session that was running during the fault.
         self.finish()?;
-        self.tolerance = Tolerance::None;
+        // A target refuses the service until it has detected that its client, the service's connection from before the fault, is gone. A
+        // session of a gga deployment begins without it.
+        if self.deployment.layout == Layout::Gga {
+            self.tolerance = Tolerance::None;
+        }
         let before = self.summary.sessions;
         while self.summary.sessions == before || self.deployment.redundancy() != Redundancy::Whole {
             if (self.interrupted)() {
@@ -336,6 +340,7 @@ impl Load<'_> {
             }
             std::thread::sleep(TICK);
         }
+        self.tolerance = Tolerance::None;
         Ok(())
     }
 

@@ -561,13 +561,9 @@ impl<S: Service> App<'_, S> {
     /// Passes events to the session, and returns `true` if there were any.
     fn take_events(&mut self) -> bool {
         let now = Instant::now();
-        let client = if self.session.serves_client() {
-            self.client.poll()
-        } else {
-            Ok(None)
-        };
-        let mut quiet = matches!(client, Ok(None));
-        // Targets first: their last messages explain later failures.
+        let mut quiet = true;
+        // Targets first: their last messages explain later failures, and a client that connects while a target is lost waits for the next
+        // session.
         for (target, storage) in self.storage.iter_mut().enumerate() {
             if self.session.is_without(target) {
                 continue;
@@ -637,11 +633,15 @@ impl<S: Service> App<'_, S> {
                 .rejoin_attempts
                 .advance(degraded_mode, session, storage, timeout);
         }
-        match client {
-            Ok(Some(event)) => self.session.handle(Event::Client(event), now),
-            Ok(None) => {}
-            Err(failure) if self.session.is_closing() => tracing::debug!("{failure}"),
-            Err(failure) => self.session.handle(Event::Failed(failure), now),
+        if self.session.serves_client() {
+            let client = self.client.poll();
+            quiet &= matches!(client, Ok(None));
+            match client {
+                Ok(Some(event)) => self.session.handle(Event::Client(event), now),
+                Ok(None) => {}
+                Err(failure) if self.session.is_closing() => tracing::debug!("{failure}"),
+                Err(failure) => self.session.handle(Event::Failed(failure), now),
+            }
         }
         // A data path ends by itself only if it fails.
         let running = |worker: &&mut Worker<_>| worker.is_running() && !worker.is_pending();

@@ -270,10 +270,10 @@ impl<L: Layout> Session<L> {
         self.deadline
     }
 
-    /// Returns `true` while events of the initiator are handled: from [`Action::Announce`] on.
+    /// Returns `true` while events of the initiator are handled: from [`Action::Announce`] to [`Action::End`].
     #[must_use]
     pub fn serves_client(&self) -> bool {
-        self.step != Step::Connection
+        !matches!(self.step, Step::Connection | Step::Ended)
     }
 
     /// Returns `true` once the target has connected.
