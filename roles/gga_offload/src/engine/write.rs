@@ -144,7 +144,7 @@ impl StripeEngine {
             match (has_failed, is_flush) {
                 (true, true) => self.too_few_targets(slot),
                 (true, false) => self.store_interrupted(slot),
-                (false, true) => self.flush_done(slot),
+                (false, true) => self.flushed(slot),
                 (false, false) => {
                     self.end_number(slot);
                     self.block_done(slot);
@@ -257,14 +257,15 @@ impl StripeEngine {
         if !view.sources(true).minus(asked.minus(failed)).is_empty() {
             return self.begin_flush(slot);
         }
+        if !self.setup.set.is_committed() {
+            // Before it is known that a member is excluded, its old chunks must not look current: the writes that it missed stay recorded.
+            self.slot(slot).stage = Stage::Commit;
+            return self.uncommitted.push(slot);
+        }
         if let Some(versions) = self.setup.set.versions() {
             versions.retire(retirable);
         }
-        if self.setup.set.is_committed() {
-            return self.flush_done(slot);
-        }
-        self.slot(slot).stage = Stage::Commit;
-        self.uncommitted.push(slot);
+        self.flush_done(slot);
     }
 
     fn flush_done(&mut self, slot: u32) {
