@@ -228,9 +228,7 @@ pub fn assemble(
             doubtful.len()
         );
     }
-    let is_clean = |it: &Superblock| matches!(it.state, RecordState::Clean | RecordState::Closing);
-    // A copy from within the session says that the set was in use.
-    let copies = old_copies(current, logs).minus(known.targets(is_clean));
+    let copies = old_copies(&known, current, logs);
     if current.minus(copies).len() >= 2 {
         current = current.minus(copies);
     }
@@ -241,7 +239,7 @@ pub fn assemble(
             epoch: committed,
         });
     }
-    let is_unclean = !known.members(current).all(is_clean);
+    let is_unclean = !known.members(current).all(is_closed);
     let highest = found.iter().filter_map(|found| match found {
         Found::Superblock(it) if it.set == set => Some(it.epoch.number.max(it.next.number)),
         _ => None,
@@ -274,16 +272,23 @@ pub fn assemble(
     })
 }
 
+fn is_closed(superblock: &Superblock) -> bool {
+    matches!(superblock.state, RecordState::Clean | RecordState::Closing)
+}
+
 /// Returns the targets that lack a write which, according to another target's log, was complete on all members: copies of a disk from within the last session, whose
 /// superblocks are those of that session. The log of a rebuilt target lacks the versions, too, but has the same retired bound since the flush at the end of the
 /// rebuild. The bound is in memory until further versions are written: if the target's process was restarted, the target is rebuilt again.
-fn old_copies(current: Targets, logs: &[Log; 3]) -> Targets {
+///
+/// A target whose superblock says that the session of that write was closed is not a copy from within it. One that says so of an earlier session only is.
+fn old_copies(known: &Known, current: Targets, logs: &[Log; 3]) -> Targets {
     let retired = current.iter().filter_map(|it| logs[it.number()].retired);
     let Some(retired) = retired.max() else {
         return Targets::NONE;
     };
+    let closed = known.targets(|it| is_closed(it) && it.epoch.number >= retired.epoch);
     let mut copies = Targets::NONE;
-    for target in current.iter() {
+    for target in current.minus(closed).iter() {
         let is_behind = logs[target.number()].last.is_none_or(|last| {
             last.epoch < retired.epoch
                 || last.epoch == retired.epoch && last.number + 1 < retired.number
@@ -752,6 +757,16 @@ mod tests {
                 let found = epochs([4; 3], state);
                 let assembly = assemble(found, &logs, instructions(None)).expect("a set");
                 assert_eq!(assembly.stale, None, "{state:?}");
+            }
+            // A copy from before the session was begun on this target, or while its set was being created.
+            for number in [3, 0] {
+                let mut found = epochs([4; 3], RecordState::InUse);
+                edit(&mut found, copy, |it| {
+                    (it.epoch, it.next, it.state) = (epoch(number), epoch(4), RecordState::Clean);
+                });
+                logs[copy.number()] = Log::default();
+                let assembly = assemble(found, &logs, instructions(None)).expect("a set");
+                assert_eq!(assembly.stale, Some(copy), "epoch {number}");
             }
         }
     }
