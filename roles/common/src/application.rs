@@ -244,6 +244,7 @@ pub fn serve(
                 }
                 results.failed += 1;
                 results.last = Some(failure);
+                results.was_last_interrupted = environment.shutdown.is_requested();
                 pause = FIRST_PAUSE;
                 continue;
             }
@@ -280,6 +281,8 @@ struct Results {
     failed: u64,
     /// Failure of the last session that failed.
     last: Option<Failure>,
+    /// `true` if that session was in progress when a shutdown was requested.
+    was_last_interrupted: bool,
 }
 
 impl Results {
@@ -287,9 +290,15 @@ impl Results {
         self.completed + self.failed
     }
 
+    /// Without a limit, a failed session was reported when it ended, and only the session that was interrupted by the shutdown decides. With a limit, all sessions
+    /// have to complete.
     fn conclude(self, limit: SessionLimit) -> Result<(), Failure> {
         let ended = self.ended();
-        match (self.last, limit) {
+        let failure = match limit {
+            SessionLimit::Forever => self.last.filter(|_| self.was_last_interrupted),
+            SessionLimit::Count(_) => self.last,
+        };
+        match (failure, limit) {
             (Some(last), _) => Err(Failure::new(
                 last.code,
                 format!(
@@ -414,6 +423,8 @@ mod tests {
         let interrupted = vec![Err(Broken::During(Failure::aborted("serving")))];
         let (_, result) = serve_all(SessionLimit::Forever, interrupted);
         assert!(result.is_err(), "a client was being served");
+        let earlier = vec![Err(Broken::During(broken("first"))), Ok(()), before()];
+        assert_eq!(serve_all(SessionLimit::Forever, earlier), (3, Ok(())));
     }
 
     #[test]

@@ -179,7 +179,7 @@ pub fn assemble(
     let known = Known::of(&found, trusted);
     known.check_places()?;
     let Some(&(_, Superblock { set, .. })) = known.superblocks.first() else {
-        return assemble_new(missing, instructions);
+        return assemble_new(missing, 0, instructions);
     };
     if known.any(|it| it.set != set) {
         return Err(Refusal::SeveralSets(Box::new(found)));
@@ -197,6 +197,11 @@ pub fn assemble(
     let Some(committed) = known.last_committed() else {
         return Err(Refusal::Diverged(Box::new(found)));
     };
+    let highest = found.iter().filter_map(|found| match found {
+        Found::Superblock(it) if it.set == set => Some(it.epoch.number.max(it.next.number)),
+        _ => None,
+    });
+    let highest = highest.max().unwrap_or(0);
     if committed == Epoch::NONE {
         // The creation of the set was interrupted. A target that was to be rebuilt then is empty.
         let rebuilt = known.targets(|it| it.next == Epoch::NONE);
@@ -211,7 +216,10 @@ pub fn assemble(
             new_set: set,
             ..instructions
         };
-        return assemble_new(missing, instructions);
+        // An interrupted session may have stored chunks, none of them acknowledged: their stamps are not used again, and they are settled.
+        let mut assembly = assemble_new(missing, highest, instructions)?;
+        assembly.unsettled = logs.iter().flat_map(|log| log.unretired.clone()).collect();
+        return Ok(assembly);
     }
     let mut current = known.targets(|it| it.epoch == committed || it.next == committed);
     if known.any(|it| it.epoch == committed && it.state == RecordState::Clean) {
@@ -240,14 +248,10 @@ pub fn assemble(
         });
     }
     let is_unclean = !known.members(current).all(is_closed);
-    let highest = found.iter().filter_map(|found| match found {
-        Found::Superblock(it) if it.set == set => Some(it.epoch.number.max(it.next.number)),
-        _ => None,
-    });
     let origin = Origin {
         set,
         committed,
-        highest: highest.max().unwrap_or(0),
+        highest,
         state: if is_unclean {
             RecordState::InUse
         } else {
@@ -303,14 +307,18 @@ fn old_copies(known: &Known, current: Targets, logs: &[Log; 3]) -> Targets {
 }
 
 /// Creates a set of three targets that are members of none.
-fn assemble_new(missing: Targets, instructions: Instructions) -> Result<Assembly, Refusal> {
+fn assemble_new(
+    missing: Targets,
+    highest: u64,
+    instructions: Instructions,
+) -> Result<Assembly, Refusal> {
     if let Some(target) = missing.iter().next() {
         return Err(Refusal::Missing(target));
     }
     let origin = Origin {
         set: instructions.new_set,
         committed: Epoch::NONE,
-        highest: 0,
+        highest,
         state: RecordState::Clean,
         members: instructions.rebuild.map_or(Targets::ALL, Targets::without),
         form: instructions.form,

@@ -129,7 +129,7 @@ impl StripeEngine {
         self.too_few_targets(slot);
     }
 
-    /// Continues degraded writes and flushes once the epoch without the target that missed them is committed.
+    /// Continues degraded stores and flushes once the epoch without the target that missed them is committed.
     #[cold]
     pub(super) fn retry_uncommitted(&mut self) {
         loop {
@@ -140,11 +140,13 @@ impl StripeEngine {
             let Some(slot) = self.uncommitted.pop() else {
                 break;
             };
-            let is_flush = self.slots[slot as usize].stamp.is_none();
+            let it = &self.slots[slot as usize];
+            let (is_flush, is_settling) = (it.stamp.is_none(), it.settling.is_wanted);
             match (has_failed, is_flush) {
                 (true, true) => self.too_few_targets(slot),
                 (true, false) => self.store_interrupted(slot),
                 (false, true) => self.flushed(slot),
+                (false, false) if is_settling => self.settled_stored(slot),
                 (false, false) => {
                     self.end_number(slot);
                     self.block_done(slot);

@@ -1752,7 +1752,9 @@ impl<'a> World<'a> {
                 return self.refused(session, attempt.target, is_same, &why);
             }
         };
-        if target.disk.identity == FOREIGN {
+        // With `--rebuild`, it may have been made a target of this set, without contents.
+        let has_other_set = target.disk.superblock.map(|it| it.set) != self.set_id;
+        if target.disk.identity == FOREIGN && has_other_set {
             let what = format!("target {} of another set is admitted", attempt.target);
             return self.violate(Promise::Refused, what);
         }
@@ -2337,8 +2339,9 @@ impl<'a> World<'a> {
                 }
                 // A session that is lost with all of its targets does not come back by itself.
                 for target in 0..3 {
-                    self.targets[target].is_well &= time < STALL_TIMEOUT / 2;
-                    self.targets[target].trouble_until = now + time;
+                    let it = &mut self.targets[target];
+                    it.is_well &= time < STALL_TIMEOUT / 2;
+                    it.trouble_until = it.trouble_until.max(now + time);
                 }
                 self.check_exposure();
             }
