@@ -35,6 +35,8 @@
 
 pub mod assembly;
 pub mod chunk;
+#[cfg(test)]
+mod interleavings;
 pub mod membership;
 mod read;
 mod reference_form;

@@ -571,6 +571,18 @@ mod tests {
         assert!(set.is_committed());
     }
 
+    /// The others may not have heard of the epoch that they were preparing for: those that have would seem to be ahead of them.
+    #[test]
+    fn members_left_by_one_that_was_lost_while_they_prepare_still_have_the_committed_epoch() {
+        let mut set = set(Targets::ALL);
+        let before = set.superblock_of(Target::Data1);
+        persist(&mut set, Target::Data1);
+        set.exclude(Target::Data2);
+        let after = set.superblock_of(Target::Data1);
+        assert_eq!((after.epoch, after.state), (before.epoch, before.state));
+        assert_ne!(after.next, before.next);
+    }
+
     #[test]
     fn excluded_member_learns_no_later_epoch_and_rejoins_empty() {
         let mut set = set(Targets::ALL);
@@ -722,5 +734,26 @@ mod tests {
         assert_eq!(set.state(), failed);
         assert!(set.view().has_failed() && !set.rejoin(Target::DataP));
         assert!(set.detach(Target::Data1) && !set.detach(Target::Data1));
+        // It was being rebuilt, and is not attached any more.
+        let failed = State::Failed {
+            offline: Targets(0b101),
+            incomplete: None,
+        };
+        assert_eq!(set.state(), failed);
+        assert!(set.restore(Target::DataP, Target::Data1));
+        assert_eq!(set.state(), State::Degraded(Target::Data1));
+    }
+
+    #[test]
+    fn target_that_had_missed_the_stripe_does_not_hold_a_write() {
+        let view = View {
+            offline: Targets::NONE,
+            rebuilding: Targets::only(Target::DataP),
+            generation: 0,
+        };
+        let failed = Targets::only(Target::Data2);
+        let holders = |was_missed| view.holders(Targets::ALL, failed, was_missed);
+        assert_eq!(holders(true), Targets::only(Target::Data1));
+        assert_eq!(holders(false), Targets::without(Target::Data2));
     }
 }

@@ -1220,12 +1220,12 @@ impl fmt::Display for Summary {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use role_common::stored_block::MatrixType;
     use role_common::superblock::{Form, Format, SetId};
     use wire::control::RecordState;
 
-    use super::super::assembly::{Instructions, assemble};
+    use super::super::assembly::{Instructions, Log, assemble};
     use super::super::membership::EpochIds;
     use super::*;
 
@@ -1235,26 +1235,70 @@ mod tests {
         logical_block_size: 4096,
     };
 
-    /// A set whose targets have committed `epoch` and have to commit another one.
-    fn set_of(epoch: Epoch) -> Set {
-        let found = Target::ALL.map(|target| Found::Superblock(found(target, epoch)));
+    /// Number of stripes of the tests' sets.
+    pub(in super::super) const STRIPES: u64 = 8;
+
+    /// The epoch that the targets of the tests' sets have committed.
+    pub(in super::super) const EPOCH: Epoch = Epoch { number: 3, id: 30 };
+
+    /// A set whose targets have committed [`EPOCH`] and have to commit another one. With `unsettled` stripes, it was not shut down cleanly.
+    fn new_set(workers: u32, unsettled: &[u64]) -> Set {
+        let state = if unsettled.is_empty() {
+            RecordState::Clean
+        } else {
+            RecordState::InUse
+        };
+        let found = Target::ALL.map(|target| {
+            Found::Superblock(Superblock {
+                state,
+                ..found(target, EPOCH)
+            })
+        });
+        let logs: [Log; 3] = std::array::from_fn(|_| Log {
+            unretired: unsettled.to_vec(),
+            ..Log::default()
+        });
         let instructions = Instructions {
             rebuild: None,
             form: FORM,
             new_set: SetId(99),
             ids: EpochIds::new(5),
         };
-        let assembly = assemble(found, &Default::default(), instructions).expect("a set");
+        let assembly = assemble(found, &logs, instructions).expect("a set");
         let plan = ScrubPlan {
             next: None,
             every: None,
             interval: Duration::ZERO,
             cursor: 0,
         };
-        Set::new(StripeBitmap::new(8), 1, assembly, plan, 256, || ())
+        Set::new(
+            StripeBitmap::new(STRIPES),
+            workers,
+            assembly,
+            plan,
+            256,
+            || (),
+        )
     }
 
-    fn found(target: Target, epoch: Epoch) -> Superblock {
+    /// As [`new_set`], with superblocks that record that it is in use.
+    pub(in super::super) fn open_set(workers: u32, unsettled: &[u64]) -> Set {
+        let set = new_set(workers, unsettled);
+        persist(&set);
+        assert!(set.is_committed());
+        set
+    }
+
+    /// All online targets persist their superblocks, in two rounds.
+    pub(in super::super) fn persist(set: &Set) {
+        for target in Target::ALL.into_iter().chain(Target::ALL) {
+            if let Some(superblock) = set.superblock_of(target) {
+                set.persisted(target, superblock);
+            }
+        }
+    }
+
+    pub(in super::super) fn found(target: Target, epoch: Epoch) -> Superblock {
         Superblock {
             set: SetId(7),
             member: target as u32,
@@ -1265,29 +1309,188 @@ mod tests {
         }
     }
 
+    fn acknowledge(set: &Set) {
+        for worker in 0..set.acted_on.len() as u32 {
+            set.acknowledge(worker, set.view());
+        }
+    }
+
+    /// Hands out all work that there is now, and reports this outcome for the stripes.
+    fn work_through(set: &Set, now: Duration, outcome: Outcome) -> Vec<Work> {
+        acknowledge(set);
+        let mut works = Vec::new();
+        while let Some(work) = set.next_work(now, false) {
+            let outcome = match work.purpose {
+                Purpose::Retire => {
+                    let versions = set.versions().expect("stored chunks");
+                    versions.retire(versions.retirable());
+                    Outcome::Consistent
+                }
+                _ => outcome,
+            };
+            set.finish_work(work, outcome, now);
+            works.push(work);
+        }
+        works
+    }
+
+    const STALE: Target = Target::Data2;
+
+    /// A set that rebuilds [`STALE`], which has kept its data or not.
+    fn rebuilding_set(workers: u32, has_kept: bool) -> Set {
+        let set = open_set(workers, &[]);
+        work_through(&set, Duration::ZERO, Outcome::Consistent);
+        set.detach(STALE, "test");
+        persist(&set);
+        set.rejoin(STALE, has_kept);
+        assert_eq!(set.state(), State::Rebuilding(STALE));
+        set
+    }
+
     #[test]
     fn target_has_what_it_had_only_if_it_has_the_epoch_that_it_departed_with() {
-        let (target, epoch) = (Target::ALL[1], Epoch { number: 3, id: 30 });
-        let set = set_of(epoch);
-        set.detach(target, "test");
+        let set = new_set(1, &[]);
+        set.detach(STALE, "test");
         let admit = |epoch, is_same| {
-            let found = Found::Superblock(found(target, epoch));
-            set.admit(target, found, is_same, Stamp::UNWRITTEN)
+            let found = Found::Superblock(found(STALE, epoch));
+            set.admit(STALE, found, is_same, Stamp::UNWRITTEN)
         };
-        assert_eq!(admit(epoch, true), Ok(true));
-        assert_eq!(admit(epoch, false), Ok(false));
+        assert_eq!(admit(EPOCH, true), Ok(true));
+        assert_eq!(admit(EPOCH, false), Ok(false));
         assert_eq!(admit(Epoch { number: 2, id: 20 }, true), Ok(false));
     }
 
     #[test]
     fn target_that_has_committed_no_epoch_is_rebuilt_whole() {
-        let target = Target::ALL[1];
-        let set = set_of(Epoch { number: 3, id: 30 });
-        set.detach(target, "test");
+        let set = new_set(1, &[]);
+        set.detach(STALE, "test");
         // The target is not a member until it is rebuilt: its superblock has no epoch.
-        set.rejoin(target, false);
-        set.detach(target, "test");
-        let again = Found::Superblock(found(target, Epoch::NONE));
-        assert_eq!(set.admit(target, again, true, Stamp::UNWRITTEN), Ok(false));
+        set.rejoin(STALE, false);
+        set.detach(STALE, "test");
+        let again = Found::Superblock(found(STALE, Epoch::NONE));
+        assert_eq!(set.admit(STALE, again, true, Stamp::UNWRITTEN), Ok(false));
+    }
+
+    /// An older copy of a disk has the same identity, and may have all that was stored in this session.
+    #[test]
+    fn needed_target_that_missed_an_epoch_is_not_admitted() {
+        let set = open_set(1, &[]);
+        let before = set.superblock_of(Target::Data1).expect("a superblock");
+        set.detach(STALE, "test");
+        persist(&set);
+        let now = set.superblock_of(Target::Data1).expect("a superblock");
+        assert_ne!(now.epoch, before.epoch);
+        set.detach(Target::Data1, "test");
+        let admit = |superblock| {
+            let found = Found::Superblock(superblock);
+            set.admit(Target::Data1, found, true, Stamp::UNWRITTEN)
+        };
+        assert!(admit(before).is_err());
+        assert_eq!(admit(now), Ok(true));
+    }
+
+    #[test]
+    fn target_rejoins_after_the_epoch_without_it_is_committed_and_all_workers_have_detached_it() {
+        let set = open_set(2, &[]);
+        set.detach(STALE, "test");
+        acknowledge(&set);
+        assert_eq!(set.rejoin_candidate(), None, "not committed");
+        persist(&set);
+        assert_eq!(set.rejoin_candidate(), Some(STALE));
+        set.rejoin(STALE, true);
+        set.detach(STALE, "test");
+        persist(&set);
+        set.acknowledge(0, set.view());
+        assert_eq!(set.rejoin_candidate(), None, "worker 1 has not detached it");
+        set.acknowledge(1, set.view());
+        assert_eq!(set.rejoin_candidate(), Some(STALE));
+    }
+
+    /// A worker that has not heard of the rejoined target stores writes without it.
+    #[test]
+    fn rebuild_starts_after_all_workers_have_the_view() {
+        let set = rebuilding_set(2, false);
+        set.acknowledge(0, set.view());
+        assert_eq!(set.next_work(Duration::ZERO, false), None);
+        set.acknowledge(1, set.view());
+        let work = set.next_work(Duration::ZERO, false).expect("work");
+        assert_eq!(work.purpose, Purpose::Rebuild(STALE));
+    }
+
+    #[test]
+    fn rebuilt_target_is_current_after_its_superblock_says_so() {
+        let set = rebuilding_set(1, false);
+        // Its empty superblock.
+        persist(&set);
+        let works = work_through(&set, Duration::ZERO, Outcome::Rewritten(STALE));
+        assert_eq!(works.len() as u64, STRIPES + 1, "{works:?}");
+        assert_eq!(set.state(), State::Rebuilding(STALE));
+        persist(&set);
+        assert!(work_through(&set, Duration::ZERO, Outcome::Retry).is_empty());
+        assert_eq!(set.state(), State::Healthy);
+    }
+
+    /// The other two targets may be readable soon. In the end, the rebuild is completed without the stripe.
+    #[test]
+    fn stripe_that_cannot_be_read_is_tried_again_before_the_rebuild_is_completed() {
+        let set = rebuilding_set(1, true);
+        set.missed.insert(5);
+        persist(&set);
+        let mut now = Duration::ZERO;
+        for pass in 0..PATIENT_PASSES {
+            let works = work_through(&set, now, Outcome::Unread);
+            assert_eq!(works.len(), 1, "pass {pass}: {works:?}");
+            assert!(set.missed.contains(5));
+            now += RETRY_PAUSE;
+        }
+        work_through(&set, now, Outcome::Unread);
+        assert!(!set.missed.contains(5));
+        persist(&set);
+        work_through(&set, now, Outcome::Unread);
+        assert_eq!(set.state(), State::Healthy);
+    }
+
+    /// The target may have missed the stripe again.
+    #[test]
+    fn outcome_of_work_from_before_a_detachment_does_not_count() {
+        let set = rebuilding_set(1, true);
+        set.missed.insert(5);
+        let next = || {
+            acknowledge(&set);
+            set.next_work(Duration::ZERO, false).expect("work")
+        };
+        let before = next();
+        set.detach(STALE, "test");
+        persist(&set);
+        set.rejoin(STALE, true);
+        let again = next();
+        assert_eq!((before.stripe, again.stripe), (5, 5));
+        set.finish_work(before, Outcome::Consistent, Duration::ZERO);
+        assert!(set.missed.contains(5));
+        set.finish_work(again, Outcome::Rewritten(STALE), Duration::ZERO);
+        assert!(!set.missed.contains(5));
+    }
+
+    #[test]
+    fn set_with_unsettled_stripes_is_not_closed_as_clean() {
+        let state = |set: &Set| {
+            let superblock = set.superblock_of(Target::Data1);
+            superblock.expect("a superblock").state
+        };
+        for is_settled in [false, true] {
+            let set = open_set(1, &[5]);
+            if is_settled {
+                set.settle(5);
+            }
+            set.conclude();
+            persist(&set);
+            assert!(set.is_concluded());
+            let expected = if is_settled {
+                RecordState::Clean
+            } else {
+                RecordState::InUse
+            };
+            assert_eq!(state(&set), expected);
+        }
     }
 }

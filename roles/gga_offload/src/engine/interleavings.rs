@@ -1,0 +1,721 @@
+//! Tests of an engine in which each test decides when a target answers, when a worker notices a change, and when superblocks are persisted. The simulation
+//! decides that at random: what it needs several rare events for is tested here.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use role_common::superblock::Superblock;
+
+use super::assembly::Found;
+use super::chunk::Stamp;
+use super::membership::State;
+use super::request::{Operation, Request};
+use super::set::Set;
+use super::set::tests::{EPOCH, found, open_set, persist};
+use super::stripes::StripeLocks;
+use super::{Action, Delivery, Event, Judged, Setup, Status, StripeEngine};
+use crate::{Target, Targets};
+
+const PARKING_TIMEOUT: Duration = Duration::from_secs(4);
+/// Stripe of the tests' I/Os.
+const STRIPE: u64 = 5;
+
+const A: Target = Target::Data1;
+const B: Target = Target::Data2;
+const C: Target = Target::DataP;
+
+/// Stamps of the session before.
+const OLD: Stamp = stamp(7);
+const NEW: Stamp = stamp(8);
+
+const fn stamp(number: u64) -> Stamp {
+    Stamp {
+        epoch: EPOCH.number,
+        number,
+    }
+}
+
+/// A request to a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Asked {
+    worker: usize,
+    slot: u32,
+    target: Target,
+    stripe: u64,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Read,
+    ReadBefore(Stamp),
+    Write { version: Stamp, chunk: Stamp },
+    Flush,
+}
+
+#[derive(Debug, Default)]
+struct Memory {
+    /// Chunks in the stripe buffer.
+    chunks: [Option<Stamp>; 3],
+    /// Stamp of the chunks to store.
+    sealed: Option<Stamp>,
+}
+
+struct Bench {
+    set: Arc<Set>,
+    engines: Vec<StripeEngine>,
+    memory: BTreeMap<(usize, u32), Memory>,
+    /// Versions of each target's chunks with the stamps in them, in the order in which they were stored.
+    stored: [BTreeMap<u64, Vec<(Stamp, Stamp)>>; 3],
+    /// Requests that were not answered.
+    asked: Vec<Asked>,
+    /// Results of I/Os, by their lanes.
+    answers: BTreeMap<u32, Status>,
+    /// Computations of parity are kept until they are released.
+    holds_parity: bool,
+    held: Vec<(usize, u32)>,
+    now: Duration,
+}
+
+impl Bench {
+    /// A set in use, with these numbers of workers and stripes to settle.
+    fn new(workers: u32, unsettled: &[u64]) -> Self {
+        let set = Arc::new(open_set(workers, unsettled));
+        let locks = Arc::new(StripeLocks::with_locks(workers, 1024));
+        let engine = |worker| {
+            StripeEngine::new(Setup {
+                worker,
+                requests: 4,
+                recover_every: 0,
+                stores_chunks: true,
+                stall_timeout: Duration::from_secs(60),
+                parking_timeout: PARKING_TIMEOUT,
+                set: Arc::clone(&set),
+                locks: Arc::clone(&locks),
+            })
+        };
+        Self {
+            engines: (0..workers).map(engine).collect(),
+            set,
+            memory: BTreeMap::new(),
+            stored: Default::default(),
+            asked: Vec::new(),
+            answers: BTreeMap::new(),
+            holds_parity: false,
+            held: Vec::new(),
+            now: Duration::ZERO,
+        }
+    }
+
+    /// As [`new`](Self::new), with these chunks of the one stripe, which has to be settled.
+    fn unsettled(chunks: [Stamp; 3]) -> Self {
+        let mut bench = Self::new(1, &[STRIPE]);
+        for (stored, chunk) in bench.stored.iter_mut().zip(chunks) {
+            let versions = stored.entry(STRIPE).or_default();
+            versions.push((OLD, OLD));
+            if chunk != OLD {
+                versions.push((chunk, chunk));
+            }
+        }
+        bench
+    }
+
+    /// A set that goes on without [`C`].
+    fn degraded() -> Self {
+        let mut bench = Self::new(1, &[]);
+        bench.finish();
+        bench.set.detach(C, "test");
+        bench.finish();
+        assert_eq!(bench.set.state(), State::Degraded(C));
+        bench
+    }
+
+    fn handle(&mut self, worker: usize, event: Event) {
+        self.engines[worker].handle(event, self.now);
+        while let Some(action) = self.engines[worker].poll_action() {
+            self.execute(worker, action);
+        }
+    }
+
+    fn execute(&mut self, worker: usize, action: Action) {
+        let mut ask = |slot, targets: Targets, stripe, kind| {
+            self.asked.extend(targets.iter().map(|target| Asked {
+                worker,
+                slot,
+                target,
+                stripe,
+                kind,
+            }));
+            Some(slot)
+        };
+        let asked = match action {
+            Action::ReadChunks {
+                slot,
+                targets,
+                stripe,
+            } => ask(slot, targets, stripe, Kind::Read),
+            Action::ReadBefore {
+                slot,
+                target,
+                stripe,
+                stamp,
+            } => ask(slot, Targets::only(target), stripe, Kind::ReadBefore(stamp)),
+            Action::WriteChunks {
+                slot,
+                targets,
+                stripe,
+                stamp,
+                ..
+            } => {
+                let memory = &self.memory[&(worker, slot)];
+                let kind = Kind::Write {
+                    version: stamp.expect("stored chunks"),
+                    chunk: memory.sealed.expect("sealed chunks"),
+                };
+                ask(slot, targets, stripe, kind)
+            }
+            Action::Flush { slot, targets } => ask(slot, targets, 0, Kind::Flush),
+            _ => None,
+        };
+        if let Some(slot) = asked {
+            for target in Target::ALL {
+                self.handle(worker, Event::ChunkRequestSent { slot, target });
+            }
+            return;
+        }
+        let status = Status::SUCCESS;
+        match action {
+            Action::Fetch { slot, .. } => self.handle(worker, Event::Fetched { slot, status }),
+            Action::CreateParity { slot } if self.holds_parity => self.held.push((worker, slot)),
+            Action::CreateParity { slot } => {
+                self.handle(worker, Event::ParityCreated { slot, status });
+            }
+            Action::Recover { slot, .. } => self.handle(worker, Event::Recovered { slot, status }),
+            Action::Judge { slot, targets, .. } => {
+                let chunks = self.memory.entry((worker, slot)).or_default().chunks;
+                let judged: Judged = Target::ALL.map(|target| {
+                    let chunk = chunks[target.number()].filter(|_| targets.contains(target));
+                    chunk.map(Ok)
+                });
+                self.handle(worker, Event::Judged { slot, judged });
+            }
+            Action::Seal { slot, stamp, .. } => {
+                self.memory.entry((worker, slot)).or_default().sealed = Some(stamp);
+                self.handle(worker, Event::Sealed { slot });
+            }
+            Action::Deliver { slot, .. } => {
+                let delivery = Delivery::Done;
+                self.handle(worker, Event::Delivered { slot, delivery });
+            }
+            Action::Answer { slot, status } => {
+                let lane = self.engines[worker].lane(slot);
+                self.answers.insert(lane, status);
+                self.handle(worker, Event::Answered { slot });
+            }
+            Action::Detach { target } => self
+                .asked
+                .retain(|it| it.worker != worker || it.target != target),
+            _ => {}
+        }
+    }
+
+    fn request(&mut self, worker: usize, lane: u32, operation: Operation, stripe: u64) {
+        let request = Request {
+            operation,
+            first_stripe: stripe,
+            blocks: u8::from(operation != Operation::Flush),
+            ..Request::default()
+        };
+        self.handle(worker, Event::Request { lane, request });
+    }
+
+    fn read(&mut self, lane: u32) {
+        self.request(0, lane, Operation::Read, STRIPE);
+    }
+
+    fn write(&mut self, lane: u32) {
+        self.request(0, lane, Operation::Write, STRIPE);
+    }
+
+    fn flush(&mut self, lane: u32) {
+        self.request(0, lane, Operation::Flush, 0);
+    }
+
+    /// Executes the requests for which `wanted` is `true`, and reports success, until there are none.
+    fn answer(&mut self, wanted: impl Fn(&Asked) -> bool) {
+        while let Some(place) = self.asked.iter().position(&wanted) {
+            let asked = self.asked.remove(place);
+            self.complete(asked, Status::SUCCESS);
+        }
+    }
+
+    /// Answers of this target to what it was asked.
+    fn answer_of(&mut self, target: Target) {
+        self.answer(|it| it.target == target);
+    }
+
+    fn complete(&mut self, asked: Asked, status: Status) {
+        let Asked {
+            worker,
+            slot,
+            target,
+            stripe,
+            kind,
+        } = asked;
+        let versions = self.stored[target.number()].entry(stripe).or_default();
+        let read = |version: Option<&(Stamp, Stamp)>| {
+            Some(version.map_or(Stamp::UNWRITTEN, |(_, chunk)| *chunk))
+        };
+        let chunk = match kind {
+            _ if !status.is_success() => None,
+            Kind::Read => read(versions.last()),
+            Kind::ReadBefore(stamp) => read(versions.iter().rfind(|(version, _)| *version < stamp)),
+            Kind::Write { version, chunk } => {
+                versions.push((version, chunk));
+                None
+            }
+            Kind::Flush => None,
+        };
+        if let Some(chunk) = chunk {
+            let memory = self.memory.entry((worker, slot)).or_default();
+            memory.chunks[target.number()] = Some(chunk);
+        }
+        self.handle(
+            worker,
+            Event::ChunkDone {
+                slot: slot.into(),
+                stripe,
+                target,
+                status,
+            },
+        );
+    }
+
+    /// Stores the chunk that this target was asked to store, and reports nothing.
+    fn execute_without_result(&mut self, target: Target) {
+        for asked in self.asked.iter().filter(|it| it.target == target) {
+            if let Kind::Write { version, chunk } = asked.kind {
+                let versions = self.stored[target.number()].entry(asked.stripe);
+                versions.or_default().push((version, chunk));
+            }
+        }
+    }
+
+    fn tick(&mut self, worker: usize, is_idle: bool) {
+        self.now += Duration::from_millis(1);
+        self.handle(worker, Event::Tick { is_idle });
+    }
+
+    fn tick_all(&mut self) {
+        (0..self.engines.len()).for_each(|worker| self.tick(worker, true));
+    }
+
+    /// Lets everything happen that is due, except for requests for which `is_held` is `true`.
+    fn finish_but(&mut self, is_held: impl Fn(&Asked) -> bool) {
+        for _ in 0..20 {
+            self.tick_all();
+            self.answer(|it| !is_held(it));
+            persist(&self.set);
+        }
+    }
+
+    fn finish(&mut self) {
+        self.finish_but(|_| false);
+    }
+
+    fn rejoin(&mut self, target: Target, has_kept: bool) {
+        assert_eq!(self.set.rejoin_candidate(), Some(target));
+        for worker in 0..self.engines.len() {
+            self.handle(worker, Event::TargetAttached { target });
+        }
+        self.set.rejoin(target, has_kept);
+    }
+
+    fn result(&self, lane: u32) -> Option<Status> {
+        self.answers.get(&lane).copied()
+    }
+
+    /// Stamp of the chunk that a target has of the tests' stripe.
+    fn chunk_of(&self, target: Target) -> Stamp {
+        let versions = self.stored[target.number()].get(&STRIPE);
+        let newest = versions.and_then(|it| it.last());
+        newest.map_or(Stamp::UNWRITTEN, |(_, chunk)| *chunk)
+    }
+
+    fn chunks(&self) -> [Stamp; 3] {
+        Target::ALL.map(|target| self.chunk_of(target))
+    }
+
+    fn retired(&self) -> u64 {
+        self.set.versions().expect("stored chunks").retired()
+    }
+
+    fn impossible_events(&self) -> u64 {
+        let counts = self.engines.iter();
+        counts.map(|it| it.statistics().impossible_events.0).sum()
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            assert_eq!(self.impossible_events(), 0);
+        }
+    }
+}
+
+const SUCCESS: Option<Status> = Some(Status::SUCCESS);
+
+// A target is lost, and an epoch without it is not committed: the next session could take it for current.
+
+#[test]
+fn write_that_a_target_failed_is_acknowledged_after_the_epoch_is_committed() {
+    let mut bench = Bench::new(1, &[]);
+    bench.finish();
+    bench.write(0);
+    bench.answer(|it| it.target != C);
+    let asked = bench.asked.remove(0);
+    bench.complete(asked, Status::IO_FAILED);
+    (0..3).for_each(|_| bench.tick_all());
+    assert_eq!(bench.result(0), None);
+    persist(&bench.set);
+    bench.tick_all();
+    assert_eq!(bench.result(0), SUCCESS);
+}
+
+#[test]
+fn write_in_flight_on_a_detached_target_is_acknowledged_after_the_epoch_is_committed() {
+    let mut bench = Bench::new(1, &[]);
+    bench.finish();
+    bench.write(0);
+    bench.answer(|it| it.target != C);
+    bench.set.detach(C, "test");
+    (0..3).for_each(|_| bench.tick_all());
+    assert_eq!(bench.result(0), None);
+    persist(&bench.set);
+    bench.tick_all();
+    assert_eq!(bench.result(0), SUCCESS);
+}
+
+#[test]
+fn flush_without_a_target_is_acknowledged_after_the_epoch_is_committed() {
+    let mut bench = Bench::new(1, &[]);
+    bench.finish();
+    bench.set.detach(C, "test");
+    bench.tick_all();
+    bench.flush(0);
+    bench.answer(|_| true);
+    (0..3).for_each(|_| bench.tick_all());
+    assert_eq!(bench.result(0), None);
+    persist(&bench.set);
+    bench.tick_all();
+    assert_eq!(bench.result(0), SUCCESS);
+}
+
+// Two targets are lost.
+
+#[test]
+fn flush_is_not_acknowledged_if_a_second_target_is_lost_before_the_epoch_is_committed() {
+    let mut bench = Bench::new(1, &[]);
+    bench.finish();
+    bench.set.detach(C, "test");
+    bench.tick_all();
+    bench.flush(0);
+    bench.answer(|_| true);
+    bench.set.detach(B, "test");
+    bench.finish();
+    assert_eq!(bench.result(0), None);
+    bench.rejoin(B, true);
+    bench.finish();
+    assert_eq!(bench.result(0), SUCCESS);
+}
+
+#[test]
+fn write_that_one_target_has_stored_is_settled_before_it_is_acknowledged() {
+    let mut bench = Bench::degraded();
+    bench.write(0);
+    bench.answer_of(A);
+    bench.set.detach(B, "test");
+    bench.finish();
+    assert_eq!((bench.result(0), bench.set.unsettled_stripes()), (None, 1));
+    let interrupted = bench.chunk_of(A);
+    bench.rejoin(B, true);
+    bench.read(1);
+    bench.finish();
+    assert_eq!([bench.result(0), bench.result(1)], [SUCCESS; 2]);
+    assert_eq!(bench.set.unsettled_stripes(), 0);
+    assert!(bench.chunk_of(A) > interrupted && bench.chunk_of(A) == bench.chunk_of(B));
+}
+
+/// The third target stores writes, but had missed the block.
+#[test]
+fn write_beside_a_rebuilding_target_is_not_acknowledged_if_another_one_is_lost() {
+    for is_failing in [false, true] {
+        let mut bench = Bench::degraded();
+        bench.rejoin(C, false);
+        let is_of_client = |it: &Asked| it.slot < 4;
+        // Its rebuild does not get there.
+        bench.finish_but(|it| !is_of_client(it));
+        assert!(bench.set.missed.contains(STRIPE));
+        bench.write(1);
+        bench.answer(|it| is_of_client(it) && it.target != B);
+        if is_failing {
+            let place = bench.asked.iter().position(is_of_client);
+            let asked = bench.asked.remove(place.expect("data_2 was asked"));
+            bench.complete(asked, Status::IO_FAILED);
+        } else {
+            bench.set.detach(B, "test");
+        }
+        bench.finish();
+        assert_eq!((bench.result(1), bench.set.unsettled_stripes()), (None, 1));
+    }
+}
+
+#[test]
+fn read_of_an_unsettled_block_waits_for_a_second_target() {
+    let mut bench = Bench::unsettled([OLD, OLD, OLD]);
+    bench.set.detach(C, "test");
+    bench.tick_all();
+    persist(&bench.set);
+    bench.set.detach(B, "test");
+    bench.read(0);
+    bench.finish();
+    assert_eq!((bench.result(0), bench.set.unsettled_stripes()), (None, 1));
+    bench.rejoin(B, true);
+    bench.finish();
+    assert_eq!(bench.result(0), SUCCESS);
+}
+
+#[test]
+fn read_that_waits_for_two_targets_fails_after_the_timeout() {
+    let mut bench = Bench::degraded();
+    bench.set.detach(B, "test");
+    bench.tick_all();
+    bench.read(0);
+    bench.now += PARKING_TIMEOUT;
+    assert_eq!(bench.result(0), None);
+    bench.tick_all();
+    assert_eq!(bench.result(0), Some(Status::IO_FAILED));
+}
+
+// What a detached target has.
+
+#[test]
+fn target_with_a_copy_from_within_the_session_has_not_kept_its_data() {
+    let mut bench = Bench::new(1, &[]);
+    bench.finish();
+    bench.write(0);
+    bench.finish();
+    let last = bench.chunk_of(C);
+    let superblock = bench.set.superblock_of(C).expect("a superblock");
+    bench.set.detach(C, "test");
+    bench.finish();
+    let admit = |superblock: Superblock, last| {
+        let found = Found::Superblock(superblock);
+        bench.set.admit(C, found, true, last)
+    };
+    assert_eq!(admit(superblock, last), Ok(true));
+    assert_eq!(admit(superblock, Stamp::UNWRITTEN), Ok(false));
+    assert_eq!(admit(found(C, EPOCH), last), Ok(false));
+}
+
+/// They could be taken for results of later requests to the same target.
+#[test]
+fn target_rejoins_after_all_results_from_before_were_reported() {
+    let mut bench = Bench::new(1, &[]);
+    bench.finish();
+    bench.set.detach(C, "test");
+    persist(&bench.set);
+    (0..3).for_each(|_| bench.tick(0, false));
+    assert_eq!(bench.set.rejoin_candidate(), None);
+    bench.tick(0, true);
+    assert_eq!(bench.set.rejoin_candidate(), Some(C));
+}
+
+// Settling.
+
+#[test]
+fn unsettled_chunks_are_stored_again_though_they_are_equal() {
+    let mut bench = Bench::unsettled([OLD; 3]);
+    bench.read(0);
+    bench.finish();
+    assert_eq!(bench.result(0), SUCCESS);
+    let chunks = bench.chunks();
+    assert!(chunks[0] > NEW, "{chunks:?}");
+    assert_eq!(chunks, [chunks[0]; 3]);
+}
+
+#[test]
+fn interrupted_write_is_older_than_the_chunks_that_undo_it() {
+    for chunks in [[NEW, OLD, OLD], [OLD, NEW, OLD], [OLD, OLD, NEW]] {
+        let mut bench = Bench::unsettled(chunks);
+        bench.read(0);
+        bench.finish();
+        assert_eq!(bench.result(0), SUCCESS);
+        let chunks = bench.chunks();
+        assert!(chunks[0] > NEW, "{chunks:?}");
+        assert_eq!(chunks, [chunks[0]; 3]);
+    }
+}
+
+/// Without that, the block could not be read after the target is back: its chunk would be newer than those of the others, and the stripe is settled.
+#[test]
+fn block_that_is_settled_without_a_target_is_rebuilt_when_it_is_back() {
+    let mut bench = Bench::unsettled([OLD, OLD, NEW]);
+    bench.set.detach(C, "test");
+    bench.read(0);
+    bench.finish();
+    assert_eq!(bench.result(0), SUCCESS);
+    assert!(bench.set.missed.contains(STRIPE));
+    assert_eq!(bench.chunk_of(C), NEW);
+    bench.rejoin(C, true);
+    bench.finish();
+    assert_eq!(bench.set.state(), State::Healthy);
+    let chunks = bench.chunks();
+    assert_eq!(chunks, [chunks[0]; 3]);
+    bench.read(1);
+    bench.finish();
+    assert_eq!(bench.result(1), SUCCESS);
+}
+
+/// Two of them would store chunks with different stamps, in any order.
+#[test]
+fn stripe_is_settled_by_one_read_at_a_time() {
+    let mut bench = Bench::unsettled([OLD; 3]);
+    bench.read(0);
+    bench.read(1);
+    let slots: Vec<u32> = bench.asked.iter().map(|it| it.slot).collect();
+    assert_eq!(slots, [slots[0]; 3]);
+    bench.finish();
+    assert_eq!([bench.result(0), bench.result(1)], [SUCCESS; 2]);
+}
+
+#[test]
+fn read_that_waited_for_a_write_that_was_interrupted_settles_the_stripe() {
+    let mut bench = Bench::new(2, &[]);
+    bench.finish();
+    bench.set.detach(C, "test");
+    bench.finish();
+    bench.write(0);
+    bench.request(1, 1, Operation::Read, STRIPE);
+    bench.answer_of(A);
+    // Its result is lost.
+    bench.execute_without_result(B);
+    bench.set.detach(B, "test");
+    // Worker 1 goes on when the write has unlocked the stripe, and data_2 is back.
+    (0..2).for_each(|_| bench.tick(1, true));
+    (0..2).for_each(|_| bench.tick(0, true));
+    assert_eq!(bench.set.unsettled_stripes(), 1);
+    let interrupted = bench.chunk_of(A);
+    assert_eq!(bench.chunk_of(B), interrupted);
+    bench.rejoin(B, true);
+    bench.tick(1, true);
+    bench.answer(|it| it.worker == 1);
+    assert_eq!(bench.result(1), SUCCESS);
+    assert!(bench.chunk_of(A) > interrupted && bench.chunk_of(A) == bench.chunk_of(B));
+    bench.finish();
+    assert_eq!(bench.result(0), SUCCESS);
+}
+
+/// The version before is there, but the write was acknowledged.
+#[test]
+fn write_that_a_target_lost_is_an_error_beside_an_offline_target() {
+    let mut bench = Bench::new(1, &[]);
+    for lane in 0..2 {
+        bench.finish();
+        bench.write(lane);
+    }
+    bench.finish();
+    let versions = bench.stored[B.number()].get_mut(&STRIPE);
+    versions.expect("data_2 has stored two versions").pop();
+    bench.set.detach(C, "test");
+    bench.finish();
+    bench.read(2);
+    bench.finish();
+    assert_eq!(bench.result(2), Some(Status::IO_FAILED));
+}
+
+// Numbers of writes, and which of them are retired.
+
+#[test]
+fn nothing_is_retired_while_a_stripe_is_unsettled() {
+    let mut bench = Bench::unsettled([OLD, OLD, NEW]);
+    bench.flush(0);
+    bench.answer(|_| true);
+    assert_eq!((bench.result(0), bench.retired()), (SUCCESS, 0));
+    bench.finish();
+    assert_eq!(bench.set.unsettled_stripes(), 0);
+    bench.flush(1);
+    bench.finish();
+    assert!(bench.retired() > 0);
+}
+
+#[test]
+fn write_that_completes_during_a_flush_is_not_retired_by_it() {
+    let mut bench = Bench::new(1, &[]);
+    bench.finish();
+    bench.flush(0);
+    bench.write(1);
+    bench.answer(|it| it.kind != Kind::Flush);
+    assert_eq!(bench.result(1), SUCCESS);
+    bench.answer(|_| true);
+    assert_eq!(bench.result(0), SUCCESS);
+    assert!(bench.retired() <= bench.chunk_of(A).number);
+}
+
+#[test]
+fn write_takes_no_number_while_a_stripe_is_unsettled() {
+    let mut bench = Bench::new(1, &[]);
+    bench.finish();
+    bench.holds_parity = true;
+    bench.write(0);
+    bench.set.unsettle(STRIPE + 1);
+    bench.holds_parity = false;
+    let (worker, slot) = bench.held[0];
+    let status = Status::SUCCESS;
+    bench.handle(worker, Event::ParityCreated { slot, status });
+    assert!(bench.asked.is_empty(), "{:?}", bench.asked);
+    bench.finish();
+    assert_eq!(bench.result(0), SUCCESS);
+    assert!(
+        bench.chunk_of(A)
+            > Stamp {
+                epoch: EPOCH.number + 1,
+                number: 2
+            }
+    );
+}
+
+#[test]
+fn flush_covers_a_target_that_was_rebuilt_meanwhile() {
+    let mut bench = Bench::degraded();
+    bench.write(0);
+    bench.finish();
+    bench.flush(1);
+    let flush: Vec<Asked> = bench.asked.clone();
+    let is_held = |it: &Asked| flush.contains(it);
+    bench.finish_but(is_held);
+    bench.rejoin(C, true);
+    bench.finish_but(is_held);
+    assert_eq!(bench.set.state(), State::Healthy);
+    bench.answer(is_held);
+    assert_eq!(bench.result(1), None);
+    assert!(bench.asked.iter().any(|it| it.target == C));
+    bench.finish();
+    assert_eq!(bench.result(1), SUCCESS);
+}
+
+// The end of a session.
+
+#[test]
+fn stores_in_flight_at_the_end_leave_their_stripes_unsettled() {
+    let mut bench = Bench::new(1, &[]);
+    bench.finish();
+    bench.write(0);
+    bench.answer_of(A);
+    bench.read(1);
+    bench.engines[0].abandon_stores();
+    assert_eq!(bench.set.unsettled_stripes(), 1);
+    assert!(bench.set.unsettled.contains(STRIPE));
+}
