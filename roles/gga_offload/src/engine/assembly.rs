@@ -499,6 +499,14 @@ mod tests {
                 (members(&assembly), raised(&assembly)),
                 (Targets::ALL, (5, 4))
             );
+            // The next session may be interrupted before it has begun.
+            let membership = assembly.membership.expect("superblocks");
+            let expected = if is_unclean {
+                RecordState::InUse
+            } else {
+                RecordState::Clean
+            };
+            assert_eq!(membership.superblock_of(Target::Data1).state, expected);
         }
     }
 

@@ -413,6 +413,30 @@ fn flush_without_a_target_is_acknowledged_after_the_epoch_is_committed() {
     assert_eq!(bench.result(0), SUCCESS);
 }
 
+/// What a read returns must not depend on the target either.
+#[test]
+fn block_that_is_settled_without_a_target_is_returned_after_the_epoch_is_committed() {
+    let mut bench = Bench::unsettled([OLD, OLD, NEW]);
+    bench.holds_parity = true;
+    bench.read(0);
+    bench.answer(|_| true);
+    // After it was decided to store the block again on all three targets.
+    bench.set.detach(C, "test");
+    bench.tick_all();
+    bench.holds_parity = false;
+    let (worker, slot) = bench.held[0];
+    let status = Status::SUCCESS;
+    bench.handle(worker, Event::ParityCreated { slot, status });
+    for _ in 0..5 {
+        bench.answer(|_| true);
+        bench.tick_all();
+    }
+    assert!(bench.chunk_of(A) > NEW && bench.chunk_of(A) == bench.chunk_of(B));
+    assert_eq!(bench.result(0), None);
+    bench.finish();
+    assert_eq!(bench.result(0), SUCCESS);
+}
+
 // Two targets are lost.
 
 #[test]
