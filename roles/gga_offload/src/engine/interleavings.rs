@@ -660,6 +660,36 @@ fn write_that_a_target_lost_is_an_error_beside_an_offline_target() {
     assert_eq!(bench.result(2), Some(Status::IO_FAILED));
 }
 
+#[test]
+fn each_block_of_a_read_is_settled() {
+    let mut bench = Bench::new(1, &[]);
+    let blocks = [STRIPE, STRIPE + 1];
+    for lane in 0..2 {
+        for stripe in blocks {
+            bench.finish();
+            bench.request(0, lane, Operation::Write, stripe);
+        }
+    }
+    bench.finish();
+    for stripe in blocks {
+        let versions = bench.stored[B.number()].get_mut(&stripe);
+        versions.expect("data_2 has stored two versions").pop();
+    }
+    let request = Request {
+        operation: Operation::Read,
+        first_stripe: STRIPE,
+        blocks: 2,
+        ..Request::default()
+    };
+    bench.handle(0, Event::Request { lane: 2, request });
+    bench.finish();
+    assert_eq!(bench.result(2), SUCCESS);
+    for stripe in blocks {
+        let newest = bench.stored.each_ref().map(|it| it[&stripe].last());
+        assert_eq!(newest[0].map(|it| it.1), newest[1].map(|it| it.1));
+    }
+}
+
 // Numbers of writes, and which of them are retired.
 
 #[test]
