@@ -1510,15 +1510,16 @@ impl<'a> World<'a> {
     fn replace_disk(&mut self, number: usize, disk: Disk) {
         // Without a session, an older copy with the same superblock is indistinguishable; a session knows what it has stored.
         let session = self.targets[number].session;
-        let is_hidden = self.targets[number].disk.superblock == disk.superblock
-            && disk.identity != FOREIGN
-            && !self.services.iter().any(|it| it.session == session);
-        if is_hidden {
-            for block in 0..self.script.blocks {
-                let differs = self.targets[number].disk.newest(block) != disk.newest(block);
-                if differs {
-                    self.damage(block as usize, number);
-                }
+        let is_from_session =
+            self.targets[number].disk.superblock == disk.superblock && disk.identity != FOREIGN;
+        let is_hidden = is_from_session && !self.services.iter().any(|it| it.session == session);
+        for block in 0..self.script.blocks {
+            let differs = self.targets[number].disk.newest(block) != disk.newest(block);
+            if is_hidden && differs {
+                self.damage(block as usize, number);
+            } else if is_from_session && differs {
+                // Beside a lost target, it may be taken for a member whose last write was interrupted.
+                self.damaged[block as usize].insert(Target::ALL[number]);
             }
         }
         self.targets[number].disk = disk;
