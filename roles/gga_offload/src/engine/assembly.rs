@@ -218,7 +218,10 @@ pub fn assemble(
         };
         // An interrupted session may have stored chunks, none of them acknowledged: their stamps are not used again, and they are settled.
         let mut assembly = assemble_new(missing, highest, instructions)?;
-        assembly.unsettled = logs.iter().flat_map(|log| log.unretired.clone()).collect();
+        assembly.unsettled = logs
+            .iter()
+            .flat_map(|log| log.unretired.iter().copied())
+            .collect();
         return Ok(assembly);
     }
     let mut current = known.targets(|it| it.epoch == committed || it.next == committed);
@@ -726,6 +729,26 @@ mod tests {
             };
             assert_eq!(assemble(found, &NOTHING, told), Err(expected));
         }
+    }
+
+    /// The interrupted session had taken two numbers for epochs: one for the set, and one without a target that did not answer.
+    #[test]
+    fn interrupted_creation_settles_what_was_stored_and_uses_no_epoch_again() {
+        let assembly = judge([Found::Blank; 3]).expect("a set");
+        let mut found = [Found::Blank; 3];
+        for target in [Target::Data2, Target::DataP] {
+            let membership = assembly.membership.as_ref().expect("a set");
+            found[target.number()] = Found::Superblock(Superblock {
+                next: epoch(2),
+                ..membership.superblock_of(target)
+            });
+        }
+        let logs = unretired([&[], &[4], &[4, 6]]);
+        let again = assemble(found, &logs, instructions(None)).expect("a set");
+        assert_eq!(again.unsettled, [4, 4, 6]);
+        let membership = again.membership.expect("they have superblocks");
+        let next = Target::ALL.map(|it| membership.superblock_of(it).next.number);
+        assert_eq!(next, [3; 3]);
     }
 
     #[test]

@@ -369,9 +369,8 @@ impl StripeEngine {
                 return self.begin_settling(slot);
             }
             if settling.stores != Targets::ALL && !self.setup.set.is_committed() {
-                // What a read returns must not depend on the target that missed it, as what a write acknowledges must not.
-                self.slot(slot).stage = Stage::Commit;
-                return self.uncommitted.push(slot);
+                // A read is answered under the same condition as a write.
+                return self.wait_for_commit(slot);
             }
             self.end_number(slot);
             return self.settled(slot, Outcome::StoredAgain);

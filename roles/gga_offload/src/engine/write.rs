@@ -117,6 +117,12 @@ impl StripeEngine {
             self.end_number(slot);
             return self.block_done(slot);
         }
+        self.wait_for_commit(slot);
+    }
+
+    /// Continues once the epoch without a detached target is committed: until then, the next session could take that target for current.
+    #[cold]
+    pub(super) fn wait_for_commit(&mut self, slot: u32) {
         self.slot(slot).stage = Stage::Commit;
         self.uncommitted.push(slot);
     }
@@ -260,9 +266,8 @@ impl StripeEngine {
             return self.begin_flush(slot);
         }
         if !self.setup.set.is_committed() {
-            // Before it is known that a member is excluded, its old chunks must not look current: the writes that it missed stay recorded.
-            self.slot(slot).stage = Stage::Commit;
-            return self.uncommitted.push(slot);
+            // The targets keep a record of the writes that the detached one missed until they are retired.
+            return self.wait_for_commit(slot);
         }
         if let Some(versions) = self.setup.set.versions() {
             versions.retire(retirable);
