@@ -260,7 +260,7 @@ impl Excuse {
                 "not flushed, and two members lost power: as at some moment since the last flush"
             }
             Self::LostWrite => {
-                "a lost write on one member of a stripe, and another one lost or damaged: the block before it"
+                "a lost write or an old copy on one member of a stripe, and another one lost or damaged: the block before it"
             }
             Self::TwoMembers => {
                 "two members of a stripe damaged, stale or lost at the same time: an I/O error"

@@ -1512,12 +1512,15 @@ impl<'a> World<'a> {
         let session = self.targets[number].session;
         let is_from_session =
             self.targets[number].disk.superblock == disk.superblock && disk.identity != FOREIGN;
-        let is_hidden = is_from_session && !self.services.iter().any(|it| it.session == session);
-        for block in 0..self.script.blocks {
-            let differs = self.targets[number].disk.newest(block) != disk.newest(block);
-            if is_hidden && differs {
+        let is_hidden = !self.services.iter().any(|it| it.session == session);
+        let own = &self.targets[number].disk;
+        let differing: Vec<u64> = (0..self.script.blocks)
+            .filter(|&block| is_from_session && own.newest(block) != disk.newest(block))
+            .collect();
+        for block in differing {
+            if is_hidden {
                 self.damage(block as usize, number);
-            } else if is_from_session && differs {
+            } else {
                 // Beside a lost target, it may be taken for a member whose last write was interrupted.
                 self.damaged[block as usize].insert(Target::ALL[number]);
             }
