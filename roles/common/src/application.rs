@@ -207,7 +207,8 @@ impl Broken {
 ///
 /// # Errors
 ///
-/// A session failed; shutdown was requested before `limit` sessions.
+/// A session failed; shutdown was requested before `limit` sessions. Without a limit, only the session that was in progress when shutdown
+/// was requested counts.
 pub fn serve(
     limit: SessionLimit,
     environment: &Environment,
@@ -243,8 +244,10 @@ pub fn serve(
                         .announce(format_args!("session {number} has failed: {failure}"));
                 }
                 results.failed += 1;
-                results.last = Some(failure);
-                results.was_last_interrupted = environment.shutdown.is_requested();
+                // Without a limit, it was reported, and only the session that a shutdown interrupts decides.
+                if limit != SessionLimit::Forever || environment.shutdown.is_requested() {
+                    results.last = Some(failure);
+                }
                 pause = FIRST_PAUSE;
                 continue;
             }
@@ -279,10 +282,8 @@ fn rest(environment: &Environment, pause: Duration) {
 struct Results {
     completed: u64,
     failed: u64,
-    /// Failure of the last session that failed.
+    /// Failure of the last session that failed and that decides the result.
     last: Option<Failure>,
-    /// `true` if that session was in progress when a shutdown was requested.
-    was_last_interrupted: bool,
 }
 
 impl Results {
@@ -290,15 +291,9 @@ impl Results {
         self.completed + self.failed
     }
 
-    /// Without a limit, a failed session was reported when it ended, and only the session that was interrupted by the shutdown decides. With a limit, all sessions
-    /// have to complete.
     fn conclude(self, limit: SessionLimit) -> Result<(), Failure> {
         let ended = self.ended();
-        let failure = match limit {
-            SessionLimit::Forever => self.last.filter(|_| self.was_last_interrupted),
-            SessionLimit::Count(_) => self.last,
-        };
-        match (failure, limit) {
+        match (self.last, limit) {
             (Some(last), _) => Err(Failure::new(
                 last.code,
                 format!(
