@@ -519,7 +519,7 @@ mod tests {
         assert_eq!(text.matches("detail ").count(), 50 * limit);
         assert!(text.contains("unrelated") && text.contains("later"));
         // One line has their number, besides the detail of that number.
-        let suppressed = (49 * limit).to_string();
+        let suppressed = format!("{} more suppressed", 49 * limit);
         let lines = text.lines().filter(|line| line.contains(&suppressed));
         assert_eq!(
             lines.filter(|line| !line.contains("detail ")).count(),
