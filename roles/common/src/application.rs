@@ -207,8 +207,7 @@ impl Broken {
 ///
 /// # Errors
 ///
-/// A session failed; shutdown was requested before `limit` sessions. Without a limit, only the session that was in progress when shutdown
-/// was requested counts.
+/// A session failed; shutdown was requested before `limit` sessions.
 pub fn serve(
     limit: SessionLimit,
     environment: &Environment,
@@ -244,10 +243,7 @@ pub fn serve(
                         .announce(format_args!("session {number} has failed: {failure}"));
                 }
                 results.failed += 1;
-                // Without a limit, it was reported, and only the session that a shutdown interrupts decides.
-                if limit != SessionLimit::Forever || environment.shutdown.is_requested() {
-                    results.last = Some(failure);
-                }
+                results.last = Some(failure);
                 pause = FIRST_PAUSE;
                 continue;
             }
@@ -282,7 +278,7 @@ fn rest(environment: &Environment, pause: Duration) {
 struct Results {
     completed: u64,
     failed: u64,
-    /// Failure of the last session that failed and that decides the result.
+    /// Failure of the last session that failed.
     last: Option<Failure>,
 }
 
@@ -418,8 +414,6 @@ mod tests {
         let interrupted = vec![Err(Broken::During(Failure::aborted("serving")))];
         let (_, result) = serve_all(SessionLimit::Forever, interrupted);
         assert!(result.is_err(), "a client was being served");
-        let earlier = vec![Err(Broken::During(broken("first"))), Ok(()), before()];
-        assert_eq!(serve_all(SessionLimit::Forever, earlier), (3, Ok(())));
     }
 
     #[test]
