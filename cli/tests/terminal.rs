@@ -359,9 +359,10 @@ fn sessions_of_roles_fit() {
         ),
     ));
     let endpoint = said_endpoint(&service);
+    // More operations than can complete while the screens are recorded.
     let initiator = start(
         "initiator",
-        "initiator -d 3b:00.0 --cpu 0 --execution-strategy read_write_data_validity_test --run-limit-operation-count 2000 \
+        "initiator -d 3b:00.0 --cpu 0 --execution-strategy read_write_data_validity_test --run-limit-operation-count 20000 \
          --progress always --control-timeout 60",
     );
     for width in WIDTHS {
@@ -381,7 +382,7 @@ fn sessions_of_roles_fit() {
         fits(&recording, width, &["top"]);
     }
     let recording = ended(initiator);
-    mentions(&recording, &["2000", "8192000", "equal"]);
+    mentions(&recording, &["20000", "81920000", "equal"]);
     fits(&recording, WIDTH, &["initiator"]);
     for process in targets.into_iter().chain([service]) {
         fits(&ended(process), WIDTH, &["a role"]);
