@@ -42,6 +42,8 @@ pub struct Settings {
     pub depth: usize,
     /// Number of buffers.
     pub buffers: usize,
+    /// Size of a buffer, and so maximum size of a read or a write, in bytes.
+    pub largest_transfer: u32,
     /// Calls of [`poll`](BlockQueue::poll) after which an I/O completes.
     pub delay: u32,
 }
@@ -51,6 +53,7 @@ impl Default for Settings {
         Self {
             depth: 256,
             buffers: 256,
+            largest_transfer: 256 << 10,
             delay: 0,
         }
     }
@@ -210,7 +213,14 @@ pub struct MemoryQueue {
 impl BlockQueue for MemoryQueue {
     type Buffer = MemoryBuffer;
 
+    /// # Panics
+    /// `len` exceeds the largest transfer: a queue of a volume would never have such a buffer.
     fn buffer(&mut self, len: usize) -> Option<MemoryBuffer> {
+        let most = self.settings.largest_transfer;
+        assert!(
+            len <= most as usize,
+            "expected a buffer of at most {most} bytes, got {len}"
+        );
         let taken = self
             .free_buffers
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| {
@@ -304,6 +314,8 @@ impl Drop for MemoryBuffer {
 
 #[cfg(test)]
 mod tests {
+    use std::panic::AssertUnwindSafe;
+
     use super::*;
 
     const SIZE: usize = 4096;
@@ -365,6 +377,7 @@ mod tests {
                 depth: 2,
                 buffers: 1,
                 delay: 1,
+                ..Settings::default()
             })
             .expect("a descriptor");
         let buffer = queue.buffer(512);
@@ -381,6 +394,19 @@ mod tests {
         assert_eq!(poll(&mut queue), []);
         assert_eq!(poll(&mut queue), [(2, Ok(())), (1, Ok(()))]);
         assert!(queue.arm());
+    }
+
+    #[test]
+    fn buffer_over_the_largest_transfer_is_a_defect_of_the_test() {
+        let settings = Settings {
+            largest_transfer: 4096,
+            ..Settings::default()
+        };
+        let queue = MemoryDisk::new(Vec::new()).queue(settings);
+        let mut queue = queue.expect("a descriptor");
+        assert_eq!(queue.buffer(4096).map(|it| it.len()), Some(4096));
+        let longer = std::panic::catch_unwind(AssertUnwindSafe(|| queue.buffer(4097)));
+        assert!(longer.is_err());
     }
 
     #[test]

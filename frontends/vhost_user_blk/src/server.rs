@@ -665,6 +665,7 @@ mod tests {
     const SETTINGS: Settings = Settings {
         depth: 16,
         buffers: 12,
+        largest_transfer: crate::MAX_TRANSFER,
         delay: 0,
     };
 

@@ -136,6 +136,7 @@ fn pipelined_requests_of_many_clients_are_all_replied_to() {
             depth: 3,
             buffers: 5,
             delay: 2,
+            ..Settings::default()
         },
         limits: Limits {
             in_flight: 8,
