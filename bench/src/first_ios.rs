@@ -5,7 +5,8 @@
 
 use std::time::{Duration, Instant};
 
-use conformance::role::{ComchPeer, ControlPeer as _, IoChannel, Violation};
+use conformance::role::{ComchPeer, ControlPeer as _, IoChannel};
+use conformance::violation::Violation;
 use deployment::sandbox::HOST_DEVICE;
 use doca::{Access, Device, MemoryRegion, Mmap};
 use wire::control::{InitStorage, Message, Payload, StorageDetails};

@@ -20,6 +20,7 @@ use self::deployment::{Deployment, Ended, Running};
 use crate::matrix::Layout;
 use crate::report;
 use crate::report::Outcome;
+use crate::violation::Violation;
 
 /// Attempts to bring a session to the phase of the fault.
 const ATTEMPTS: u32 = 3;
@@ -118,7 +119,7 @@ impl Played {
         match Deployment::set(settings, case, number, interrupted) {
             Ok(mut deployment) => {
                 if let Err(why) = played.play(&mut deployment) {
-                    played.problems.push(why);
+                    played.problems.push(why.to_string());
                 }
                 played.failed_sessions = deployment.failed_sessions;
                 // The remaining roles are not needed any more.
@@ -127,12 +128,12 @@ impl Played {
                 let rest = rest.into_iter().map(Running::into_ended);
                 played.ended = ended.chain(rest).collect();
             }
-            Err(why) => played.problems.push(why),
+            Err(why) => played.problems.push(why.to_string()),
         }
         played
     }
 
-    fn play(&mut self, deployment: &mut Deployment<'_>) -> Result<(), String> {
+    fn play(&mut self, deployment: &mut Deployment<'_>) -> Result<(), Violation> {
         let held = deployment.reach()?;
         self.is_struck = true;
         deployment.strike(held)?;
@@ -150,14 +151,13 @@ impl Played {
     }
 
     /// Checks that the roles left nothing behind.
-    fn look_around(&mut self, deployment: &Deployment<'_>, when: &str) -> Result<(), String> {
-        let failed = |error: std::io::Error| error.to_string();
-        let left = deployment.sandbox.leftovers().map_err(failed)?;
+    fn look_around(&mut self, deployment: &Deployment<'_>, when: &str) -> Result<(), Violation> {
+        let left = deployment.sandbox.leftovers()?;
         if !left.is_empty() {
             let problem = format!("{when}, the runtime directory has {left:?}");
             self.problems.push(problem);
         }
-        let processes = deployment.sandbox.processes().map_err(failed)?;
+        let processes = deployment.sandbox.processes()?;
         if !processes.is_empty() {
             let problem = format!("{when}, there are still processes {processes:?}");
             self.problems.push(problem);

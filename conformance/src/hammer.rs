@@ -25,7 +25,7 @@ use serde::Serialize;
 use crate::matrix::Layout;
 use crate::processes::{self, TICK};
 use crate::report::{Case, Outcome, Report, seconds};
-use crate::role::Violation;
+use crate::violation::Violation;
 use deployment::Deployment;
 use round::Sessions;
 

@@ -24,7 +24,7 @@ use wire::control::{InitStorage, MessageType, Payload, RdmaConnectionDetails, Rd
 use crate::faults::relay::Moment;
 use crate::hammer::Resources;
 use crate::report::{Case, Outcome, Report};
-use crate::role::Violation;
+use crate::violation::Violation;
 use attack::{
     AgentCalls, Control, Descriptor, Frames, Manner, Play, RingWrite, Session, Silent, Step,
 };

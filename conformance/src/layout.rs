@@ -14,6 +14,8 @@ use wire::layout::{ByteOrder, Kind, Message as MessageLayout, TABLE};
 use wire::release::{CorrelationId as _, IoLayout, Release3_0, Release3_1};
 use wire::{backing, io_message_3_0, io_message_3_1, sbc, stored_block};
 
+use crate::violation::{During as _, Violation};
+
 // Vector files.
 
 /// A message as bytes with a description of each field.
@@ -202,17 +204,18 @@ const VERSION: &str = "io_message_version";
 /// # Errors
 ///
 /// Description of the first difference.
-pub fn check(vector: &Vector) -> Result<(), String> {
+pub fn check(vector: &Vector) -> Result<(), Violation> {
     let bytes = vector.bytes();
-    let decoded = decode(&vector.message, &bytes).map_err(|what| format!("decoding: {what}"))?;
+    let decoded = decode(&vector.message, &bytes).during("decoding")?;
     for (name, value) in &decoded.values {
         let field = vector.field(name);
-        let field = field.ok_or_else(|| format!("decoding: the vector has no field {name}"))?;
+        let field = field
+            .ok_or_else(|| Violation::new(format!("decoding: the vector has no field {name}")))?;
         if field.value != *value {
-            return Err(format!(
+            return Err(Violation::new(format!(
                 "decoding: {name}: expected {:?}, found {value:?}",
                 field.value
-            ));
+            )));
         }
     }
     if decoded.encoded != bytes {
@@ -222,16 +225,16 @@ pub fn check(vector: &Vector) -> Result<(), String> {
             .zip(&bytes)
             .take_while(|(a, b)| a == b)
             .count();
-        return Err(format!(
+        return Err(Violation::new(format!(
             "encoding: expected {} bytes, found {}; the first difference is at offset {at}",
             bytes.len(),
             decoded.encoded.len()
-        ));
+        )));
     }
     against_table(vector, bytes.len())
 }
 
-fn against_table(vector: &Vector, size: usize) -> Result<(), String> {
+fn against_table(vector: &Vector, size: usize) -> Result<(), Violation> {
     if vector.message == "stored_block" {
         let mut base = 0;
         for name in STORED_BLOCK {
@@ -263,21 +266,23 @@ fn against_table(vector: &Vector, size: usize) -> Result<(), String> {
     fields_of(vector, entry(&vector.message)?, 0)
 }
 
-fn entry(name: &str) -> Result<&'static MessageLayout, String> {
+fn entry(name: &str) -> Result<&'static MessageLayout, Violation> {
     TABLE
         .iter()
         .find(|message| message.name == name)
-        .ok_or_else(|| format!("the table of offsets has no {name}"))
+        .ok_or_else(|| Violation::new(format!("the table of offsets has no {name}")))
 }
 
 /// Checks every field of the table; the message begins at offset `base`.
-fn fields_of(vector: &Vector, message: &MessageLayout, base: usize) -> Result<(), String> {
+fn fields_of(vector: &Vector, message: &MessageLayout, base: usize) -> Result<(), Violation> {
     // Texts and blobs lie between the fields of the table.
     let mut shift = base;
     for expected in message.fields {
         let at = expected.offset as usize + shift;
         let field = vector.fields.iter().find(|field| field.offset == at);
-        let wrong = |what: String| format!("table: {}.{}: {what}", message.name, expected.name);
+        let wrong = |what: String| {
+            Violation::new(format!("table: {}.{}: {what}", message.name, expected.name))
+        };
         let field = field.ok_or_else(|| wrong(format!("the vector has no field at {at}")))?;
         if field.bytes.len() != expected.width as usize {
             let (width, came) = (expected.width, field.bytes.len());
@@ -348,7 +353,7 @@ struct Decoded {
 /// # Errors
 ///
 /// The `wire` crate cannot decode it, or it is of another type.
-fn decode(message: &str, bytes: &[u8]) -> Result<Decoded, String> {
+fn decode(message: &str, bytes: &[u8]) -> Result<Decoded, Violation> {
     match message {
         "io_message" => io_message(bytes),
         "io_message_3_1" => io_message_3_1(bytes),
@@ -366,17 +371,23 @@ fn decode(message: &str, bytes: &[u8]) -> Result<Decoded, String> {
     }
 }
 
-fn control(name: &str, bytes: &[u8]) -> Result<Decoded, String> {
+fn control(name: &str, bytes: &[u8]) -> Result<Decoded, Violation> {
     let mut decoder = FrameDecoder::new();
     decoder.push(bytes);
-    let message = decoder.next().map_err(|error| error.to_string())?;
-    let message = message.ok_or("the frame is not complete")?;
+    let message = decoder.next()?;
+    let message = message.ok_or_else(|| Violation::new("the frame is not complete"))?;
     if decoder.buffered() != 0 {
-        return Err(format!("{} bytes follow the frame", decoder.buffered()));
+        return Err(Violation::new(format!(
+            "{} bytes follow the frame",
+            decoder.buffered()
+        )));
     }
     let came = message.payload.message_type();
     if message.payload.name() != name {
-        return Err(format!("it is a {}", message.payload.name()));
+        return Err(Violation::new(format!(
+            "it is a {}",
+            message.payload.name()
+        )));
     }
     let mut values = vec![
         ("length", (bytes.len() - 4).to_string()),
@@ -490,9 +501,9 @@ fn payload(payload: &Payload) -> Vec<(&'static str, String)> {
     }
 }
 
-fn io_message(bytes: &[u8]) -> Result<Decoded, String> {
-    let view = IoMessage::new_checked(bytes).map_err(|error| error.to_string())?;
-    let repr = Repr::parse(&view).map_err(|error| error.to_string())?;
+fn io_message(bytes: &[u8]) -> Result<Decoded, Violation> {
+    let view = IoMessage::new_checked(bytes)?;
+    let repr = Repr::parse(&view)?;
     Ok(Decoded {
         values: vec![
             ("message_type", repr.message_type.name().to_owned()),
@@ -506,9 +517,11 @@ fn io_message(bytes: &[u8]) -> Result<Decoded, String> {
     })
 }
 
-fn io_message_with_version(bytes: &[u8]) -> Result<Decoded, String> {
+fn io_message_with_version(bytes: &[u8]) -> Result<Decoded, Violation> {
     let mut decoded = io_message(bytes)?;
-    let bytes: &[u8; io_message::SIZE] = bytes.try_into().map_err(|_| "not 64 bytes".to_owned())?;
+    let bytes: &[u8; io_message::SIZE] = bytes
+        .try_into()
+        .map_err(|_| Violation::expected("64 bytes", bytes.len()))?;
     let version = Version::of(bytes);
     decoded.values.extend([
         ("epoch", version.epoch.to_string()),
@@ -520,9 +533,9 @@ fn io_message_with_version(bytes: &[u8]) -> Result<Decoded, String> {
 }
 
 /// Verifies the generated view, too: encodes the values that it has decoded.
-fn io_message_3_1(bytes: &[u8]) -> Result<Decoded, String> {
-    let view = io_message_3_1::IoMessage::new_checked(bytes).map_err(|error| error.to_string())?;
-    let repr = io_message_3_1::Repr::parse(&view).map_err(|error| error.to_string())?;
+fn io_message_3_1(bytes: &[u8]) -> Result<Decoded, Violation> {
+    let view = io_message_3_1::IoMessage::new_checked(bytes)?;
+    let repr = io_message_3_1::Repr::parse(&view)?;
     Ok(Decoded {
         values: vec![
             ("message_type", repr.message_type.name().to_owned()),
@@ -537,9 +550,9 @@ fn io_message_3_1(bytes: &[u8]) -> Result<Decoded, String> {
     })
 }
 
-fn io_message_3_0(bytes: &[u8]) -> Result<Decoded, String> {
-    let view = io_message_3_0::IoMessage::new_checked(bytes).map_err(|error| error.to_string())?;
-    let repr = io_message_3_0::Repr::parse(&view).map_err(|error| error.to_string())?;
+fn io_message_3_0(bytes: &[u8]) -> Result<Decoded, Violation> {
+    let view = io_message_3_0::IoMessage::new_checked(bytes)?;
+    let repr = io_message_3_0::Repr::parse(&view)?;
     let layout = Release3_0 {
         requester_address: 0x7f00_0000_0000,
     };
@@ -558,11 +571,11 @@ fn io_message_3_0(bytes: &[u8]) -> Result<Decoded, String> {
 }
 
 /// Bytes that the interface over the releases encodes for a decoded message.
-fn written_by<L: IoLayout>(layout: L, bytes: &[u8]) -> Result<Vec<u8>, String> {
-    let bytes = bytes.try_into().map_err(|_| "not 64 bytes".to_owned())?;
-    let message_type = IoMessage::new_unchecked_len(bytes)
-        .message_type()
-        .map_err(|error| error.to_string())?;
+fn written_by<L: IoLayout>(layout: L, bytes: &[u8]) -> Result<Vec<u8>, Violation> {
+    let bytes = bytes
+        .try_into()
+        .map_err(|_| Violation::expected("64 bytes", bytes.len()))?;
+    let message_type = IoMessage::new_unchecked_len(bytes).message_type()?;
     let values = Repr {
         message_type,
         ..layout.answer_to(bytes)
@@ -572,8 +585,8 @@ fn written_by<L: IoLayout>(layout: L, bytes: &[u8]) -> Result<Vec<u8>, String> {
         .to_vec())
 }
 
-fn sbc_header(bytes: &[u8]) -> Result<Decoded, String> {
-    let header = sbc::Header::parse(bytes).map_err(|error| error.to_string())?;
+fn sbc_header(bytes: &[u8]) -> Result<Decoded, Violation> {
+    let header = sbc::Header::parse(bytes)?;
     Ok(Decoded {
         values: vec![
             ("magic", format!("{:#x}", sbc::MAGIC)),
@@ -585,19 +598,19 @@ fn sbc_header(bytes: &[u8]) -> Result<Decoded, String> {
 }
 
 /// Checks the checksum at the end of a record.
-fn check_checksum(record: &[u8], stored: u32) -> Result<(), String> {
+fn check_checksum(record: &[u8], stored: u32) -> Result<(), Violation> {
     let checksum = crc32c::crc32c(&record[..record.len() - size_of_val(&stored)]);
     if checksum == stored {
         Ok(())
     } else {
-        Err(format!(
+        Err(Violation::new(format!(
             "the checksum is {stored:#x}, that of the bytes is {checksum:#x}"
-        ))
+        )))
     }
 }
 
-fn backing_superblock(bytes: &[u8]) -> Result<Decoded, String> {
-    let superblock = backing::Superblock::parse(bytes).map_err(|error| error.to_string())?;
+fn backing_superblock(bytes: &[u8]) -> Result<Decoded, Violation> {
+    let superblock = backing::Superblock::parse(bytes)?;
     check_checksum(&bytes[..backing::RECORD_SIZE], superblock.checksum)?;
     Ok(Decoded {
         values: vec![
@@ -625,8 +638,8 @@ fn backing_superblock(bytes: &[u8]) -> Result<Decoded, String> {
     })
 }
 
-fn backing_version_slot(bytes: &[u8]) -> Result<Decoded, String> {
-    let slot = backing::VersionSlot::parse(bytes).map_err(|error| error.to_string())?;
+fn backing_version_slot(bytes: &[u8]) -> Result<Decoded, Violation> {
+    let slot = backing::VersionSlot::parse(bytes)?;
     Ok(Decoded {
         values: vec![
             ("magic", format!("{:#x}", backing::VersionSlot::MAGIC)),
@@ -642,8 +655,8 @@ fn backing_version_slot(bytes: &[u8]) -> Result<Decoded, String> {
     })
 }
 
-fn backing_version_tail(bytes: &[u8]) -> Result<Decoded, String> {
-    let tail = backing::VersionTail::parse(bytes).map_err(|error| error.to_string())?;
+fn backing_version_tail(bytes: &[u8]) -> Result<Decoded, Violation> {
+    let tail = backing::VersionTail::parse(bytes)?;
     check_checksum(bytes, tail.checksum)?;
     Ok(Decoded {
         values: vec![
@@ -660,8 +673,8 @@ fn backing_version_tail(bytes: &[u8]) -> Result<Decoded, String> {
     })
 }
 
-fn backing_loss(bytes: &[u8]) -> Result<Decoded, String> {
-    let loss = backing::Loss::parse(bytes).map_err(|error| error.to_string())?;
+fn backing_loss(bytes: &[u8]) -> Result<Decoded, Violation> {
+    let loss = backing::Loss::parse(bytes)?;
     Ok(Decoded {
         values: vec![
             ("number_high", loss.number_high.to_string()),
@@ -671,8 +684,8 @@ fn backing_loss(bytes: &[u8]) -> Result<Decoded, String> {
     })
 }
 
-fn backing_header(bytes: &[u8]) -> Result<Decoded, String> {
-    let header = backing::Header::parse(bytes).map_err(|error| error.to_string())?;
+fn backing_header(bytes: &[u8]) -> Result<Decoded, Violation> {
+    let header = backing::Header::parse(bytes)?;
     check_checksum(&bytes[..backing::HEADER_SIZE], header.checksum)?;
     Ok(Decoded {
         values: vec![
@@ -693,26 +706,26 @@ fn backing_header(bytes: &[u8]) -> Result<Decoded, String> {
     })
 }
 
-fn whole_stored_block(bytes: &[u8]) -> Result<Decoded, String> {
+fn whole_stored_block(bytes: &[u8]) -> Result<Decoded, Violation> {
     let (header_size, trailer_size) = (stored_block::Header::SIZE, stored_block::Trailer::SIZE);
     let end = bytes
         .len()
         .checked_sub(trailer_size)
         .filter(|&end| end >= header_size + stored_block::DataBlock::SIZE)
-        .ok_or_else(|| format!("{} bytes are too few", bytes.len()))?;
-    let message = |error: wire::DecodeError| error.to_string();
-    let header = stored_block::Header::parse(&bytes[..header_size]).map_err(message)?;
+        .ok_or_else(|| Violation::new(format!("{} bytes are too few", bytes.len())))?;
+    let header = stored_block::Header::parse(&bytes[..header_size])?;
     let data = &bytes[header_size..end];
-    let data_block =
-        stored_block::DataBlock::parse(&data[..stored_block::DataBlock::SIZE]).map_err(message)?;
-    let trailer = stored_block::Trailer::parse(&bytes[end..]).map_err(message)?;
+    let data_block = stored_block::DataBlock::parse(&data[..stored_block::DataBlock::SIZE])?;
+    let trailer = stored_block::Trailer::parse(&bytes[end..])?;
     let content = stored_block::DataBlock::SIZE..header.compressed_size as usize;
-    let lz4 = data.get(content).ok_or("its LZ4 data is cut off")?;
+    let lz4 = data
+        .get(content)
+        .ok_or_else(|| Violation::new("its LZ4 data is cut off"))?;
     let original = lz4_flex::block::decompress(lz4, header.original_size as usize)
-        .map_err(|error| error.to_string())?;
+        .map_err(|error| Violation::new(error.to_string()))?;
     if original.len() != header.original_size as usize {
         let length = original.len();
-        return Err(format!("its content has {length} bytes"));
+        return Err(Violation::new(format!("its content has {length} bytes")));
     }
     let mut encoded = header.emit().to_vec();
     encoded.extend(data_block.emit());
@@ -732,22 +745,25 @@ fn whole_stored_block(bytes: &[u8]) -> Result<Decoded, String> {
 }
 
 /// The record of data_1 comes first, those of data_2 and data_p last.
-fn stored_chunk(bytes: &[u8]) -> Result<Decoded, String> {
+fn stored_chunk(bytes: &[u8]) -> Result<Decoded, Violation> {
     let size = stored_block::ChunkRecord::SIZE;
     let is_first = bytes.starts_with(&stored_block::ChunkRecord::MAGIC.to_be_bytes());
-    let payload_size = bytes.len().checked_sub(size).ok_or("it is cut off")?;
+    let payload_size = bytes
+        .len()
+        .checked_sub(size)
+        .ok_or_else(|| Violation::expected(format_args!("at least {size} bytes"), bytes.len()))?;
     let (record, payload) = if is_first {
         bytes.split_at(size)
     } else {
         let (payload, record) = bytes.split_at(payload_size);
         (record, payload)
     };
-    let values = stored_block::ChunkRecord::parse(record).map_err(|error| error.to_string())?;
+    let values = stored_block::ChunkRecord::parse(record)?;
     if is_first != (values.member == 0) {
-        return Err(format!(
+        return Err(Violation::new(format!(
             "the record of member {} is misplaced",
             values.member
-        ));
+        )));
     }
     check_checksum(&[payload, record].concat(), values.checksum)?;
     let emitted = values.emit();

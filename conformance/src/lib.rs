@@ -12,6 +12,7 @@
 //! * [`hostile`]: attacks on one role, and their cost.
 //! * [`transcript`]: recording, display and replay of control connections.
 //! * [`samples`]: DOCA's own samples, run to their documented result.
+//! * [`violation`]: the error of all of them.
 //! * [`report`]: results of checks, for terminals and as JUnit XML.
 //!
 //! Processes are started by the [`deployment`] crate.
@@ -31,3 +32,4 @@ pub mod samples;
 pub mod target;
 pub mod torture;
 pub mod transcript;
+pub mod violation;

@@ -21,6 +21,7 @@ use deployment::sandbox::Sandbox;
 use serde::Serialize;
 
 use crate::report::{Case, Outcome};
+use crate::violation::{During as _, Violation};
 use check::judge;
 use session::{BLOCKS, Deployment, Library, Plan, Session};
 
@@ -162,12 +163,12 @@ impl Matrix {
 }
 
 impl Matrix {
-    fn sandbox(&self) -> Result<Sandbox, String> {
+    fn sandbox(&self) -> Result<Sandbox, Violation> {
         let sandbox = match self.settings.hosts {
             0 | 1 => Sandbox::new(),
-            hosts => Sandbox::over(Network::new(hosts).map_err(|error| error.to_string())?),
+            hosts => Sandbox::over(Network::new(hosts)?),
         };
-        sandbox.map_err(|error| format!("a directory: {error}"))
+        sandbox.during("a directory")
     }
 }
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::hammer::Redundancy;
 use crate::report::{Case, Outcome, Report};
-use crate::role::Violation;
+use crate::violation::Violation;
 use ::deployment::implementation::{Implementation, Layout};
 use ::deployment::process::{Process, Signal};
 use deployment::Deployment;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use deployment::process::{Process, Signal, is_orderly};
 use deployment::sandbox::{HOST_DEVICE, Sandbox};
 
-use crate::role::Violation;
+use crate::violation::Violation;
 
 /// Polling interval of all waits.
 pub(crate) const TICK: Duration = Duration::from_millis(5);

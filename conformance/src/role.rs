@@ -10,7 +10,6 @@ pub(crate) mod service;
 pub(crate) mod target;
 
 use std::cell::RefCell;
-use std::fmt::Display;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::Command;
 use std::rc::Rc;
@@ -19,13 +18,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use deployment::implementation::{Implementation, Layout, Role, Usage};
-use deployment::process::{Failure, Process, Signal, is_orderly};
+use deployment::process::{Process, Signal, is_orderly};
 use deployment::sandbox::{Devices, Sandbox};
 use doca::Access;
 use wire::control::MessageType;
 use wire::release::Release;
 
 use super::report::{Case, Outcome, Report};
+use super::violation::Violation;
 
 pub use channels::{ComchPeer, ControlPeer, IoChannel, Listening, Polled, TcpPeer};
 
@@ -55,72 +55,6 @@ pub fn checks(role: Role) -> Vec<Check> {
         Role::SbcGenerator => Vec::new(),
     }
 }
-
-/// A violation: the expected and the actual behaviour.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Violation(String);
-
-impl Violation {
-    /// Creates a violation with this description.
-    pub fn new(what: impl Into<String>) -> Self {
-        Self(what.into())
-    }
-
-    /// Creates a violation `expected X, got Y`.
-    pub fn expected(expected: impl Display, got: impl Display) -> Self {
-        Self(format!("expected {expected}, got {got}"))
-    }
-
-    /// Fails unless `holds`.
-    ///
-    /// # Errors
-    ///
-    /// The violation `expected X, got Y`.
-    pub fn unless(holds: bool, expected: impl Display, got: impl Display) -> Result<(), Self> {
-        if holds {
-            Ok(())
-        } else {
-            Err(Self::expected(expected, got))
-        }
-    }
-}
-
-/// Adds context to an error.
-pub trait During<T> {
-    /// Prefixes the error with `when: `.
-    ///
-    /// # Errors
-    ///
-    /// The error of `self`, with the prefix.
-    fn during(self, when: impl Display) -> Result<T, Violation>;
-}
-
-impl<T, E: Into<Violation>> During<T> for Result<T, E> {
-    fn during(self, when: impl Display) -> Result<T, Violation> {
-        self.map_err(|error| Violation(format!("{when}: {}", error.into())))
-    }
-}
-
-macro_rules! from {
-    ($($source:ty),*) => {$(
-        impl From<$source> for Violation {
-            fn from(error: $source) -> Self {
-                Self(error.to_string())
-            }
-        }
-    )*};
-}
-
-from!(
-    std::io::Error,
-    doca::Error,
-    doca::ErrorCode,
-    wire::DecodeError,
-    Failure,
-    deployment::implementation::Error,
-    super::target::Error
-);
 
 // Steps of a session between initiator and service.
 

@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 use deployment::port::Port;
 use deployment::process::Process;
 
+use crate::violation::{During as _, Violation};
+
 pub use catalogue::catalogue;
 pub use scenario::{
     Check, Content, Event, Input, Lz4, Party, Reply, Said, Scenario, Side, Step, Stream,
@@ -29,7 +31,7 @@ pub enum Verdict {
     /// All processes had their documented result, and all checks passed.
     Pass,
     /// A process or a check failed, for this reason.
-    Fail(String),
+    Fail(Violation),
     /// Not run, because these programs were not found.
     NotFound(Vec<&'static str>),
 }
@@ -136,7 +138,7 @@ impl<'a> Workspace<'a> {
             .replace("{port}", &self.port.number().to_string())
     }
 
-    fn start(&self, party: &Party) -> Result<Process, String> {
+    fn start(&self, party: &Party) -> Result<Process, Violation> {
         let program = self.path(party.sample, party.side)?;
         let mut command = Command::new(program);
         command
@@ -156,31 +158,32 @@ impl<'a> Workspace<'a> {
             }
             command.env("LD_LIBRARY_PATH", path);
         }
-        Process::spawn_interactive("sample", command).map_err(|failure| failure.what)
+        Process::spawn_interactive("sample", command)
+            .map_err(|failure| Violation::new(failure.what))
     }
 
-    fn path(&self, sample: &str, side: Side) -> Result<&Path, String> {
+    fn path(&self, sample: &str, side: Side) -> Result<&Path, Violation> {
         self.binaries
             .find(self.library, sample, side)
-            .ok_or_else(|| format!("there is no program of {sample}"))
+            .ok_or_else(|| Violation::new(format!("there is no program of {sample}")))
     }
 
     /// Executes an action of the user.
-    fn step(&self, step: &Step, party: &str) -> Result<(), String> {
+    fn step(&self, step: &Step, party: &str) -> Result<(), Violation> {
         match step {
             Step::Copy { from, to } => {
                 let (from, to) = (self.fill(from, party), self.fill(to, party));
                 let copied = fs::copy(&from, &to).map(drop);
-                copied.map_err(|error| format!("{from} cannot be copied to {to}: {error}"))
+                copied.during(format_args!("{from} cannot be copied to {to}"))
             }
             Step::Remove(path) => {
                 let path = self.fill(path, party);
-                fs::remove_file(&path).map_err(|error| format!("{path} cannot be removed: {error}"))
+                fs::remove_file(&path).during(format_args!("{path} cannot be removed"))
             }
         }
     }
 
-    fn check(&self, checks: &[Check]) -> Result<(), String> {
+    fn check(&self, checks: &[Check]) -> Result<(), Violation> {
         for check in checks {
             let (path, content, stream) = match check {
                 Check::File { path, content } => (path, content, None),
@@ -191,18 +194,17 @@ impl<'a> Workspace<'a> {
                 } => (path, content, Some(*stream)),
             };
             let path = self.fill(path, "");
-            let read = |error: io::Error| format!("{path} cannot be read: {error}");
-            let mut bytes = fs::read(&path).map_err(read)?;
+            let mut bytes = fs::read(&path).during(format_args!("{path} cannot be read"))?;
             if let Some(stream) = stream {
                 bytes = stream
                     .decode(&bytes)
-                    .map_err(|error| format!("{path} is no {stream:?} stream: {error}"))?;
+                    .during(format_args!("{path} is no {stream:?} stream"))?;
             }
             let expected = content
                 .bytes()
-                .map_err(|error| format!("what {path} should contain cannot be made: {error}"))?;
+                .during(format_args!("what {path} should contain cannot be made"))?;
             if let Some(difference) = difference(&bytes, &expected) {
-                return Err(format!("{path}: {difference}"));
+                return Err(Violation::new(format!("{path}: {difference}")));
             }
         }
         Ok(())
@@ -314,30 +316,30 @@ impl<'a> RunningParty<'a> {
     }
 
     /// Checks the result of an exited party.
-    fn judge(&self, status: ExitStatus) -> Result<(), String> {
+    fn judge(&self, status: ExitStatus) -> Result<(), Violation> {
         let name = &self.party.name;
         if !status.success() {
-            return Err(format!("{name} ended with {status}"));
+            return Err(Violation::new(format!("{name} ended with {status}")));
         }
         if let Some(reply) = self.party.replies.get(self.answered) {
-            return Err(format!(
+            return Err(Violation::new(format!(
                 "{name} ended before it had asked {:?} and got its answer",
                 reply.prompt
-            ));
+            )));
         }
         for said in &self.party.says {
             if !self.has_said(said) {
-                return Err(match said.times {
+                return Err(Violation::new(match said.times {
                     1 => format!("{name} did not write {:?}", said.text),
                     times => format!("{name} did not write {:?} {times} times", said.text),
-                });
+                }));
             }
         }
         if !self.party.shows_errors {
             let transcript = self.transcript();
             let is_error = |line: &&String| ERROR_LEVELS.iter().any(|level| line.contains(level));
             if let Some(line) = transcript.lines.iter().find(is_error) {
-                return Err(format!("{name} reported an error: {line}"));
+                return Err(Violation::new(format!("{name} reported an error: {line}")));
             }
         }
         Ok(())
@@ -361,7 +363,7 @@ impl<'a> Parties<'a> {
     /// # Errors
     ///
     /// A party has not exited with its documented result, or not in time: its name, and the event that it waits for.
-    fn play(&mut self, timeout: Duration, interrupted: &dyn Fn() -> bool) -> Result<(), String> {
+    fn play(&mut self, timeout: Duration, interrupted: &dyn Fn() -> bool) -> Result<(), Violation> {
         let deadline = Instant::now() + timeout;
         loop {
             for index in 0..self.running.len() {
@@ -371,17 +373,20 @@ impl<'a> Parties<'a> {
                 return Ok(());
             }
             if interrupted() {
-                return Err("interrupted".to_owned());
+                return Err(Violation::new("interrupted"));
             }
             if Instant::now() >= deadline {
-                return Err(format!("after {timeout:?}, {}", self.stuck()));
+                return Err(Violation::new(format!(
+                    "after {timeout:?}, {}",
+                    self.stuck()
+                )));
             }
             std::thread::sleep(TICK);
         }
     }
 
     /// Advances one party as far as possible.
-    fn advance(&mut self, index: usize) -> Result<(), String> {
+    fn advance(&mut self, index: usize) -> Result<(), Violation> {
         let party = self.running[index].party;
         if self.running[index].ended {
             return Ok(());

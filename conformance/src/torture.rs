@@ -28,7 +28,7 @@ use serde::Serialize;
 use crate::matrix::Layout;
 use crate::processes;
 use crate::report::{Case, Outcome, Report, seconds};
-use crate::role::Violation;
+use crate::violation::Violation;
 use run::Run;
 
 /// Number of violations of an attack after which it is not repeated, because each keeps its directory.

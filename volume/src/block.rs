@@ -1,5 +1,5 @@
-//! Queues of a block device, as front ends use them: a [`Queue`] of a volume, or one of a
-//! [`MemoryDisk`](crate::testing::MemoryDisk) in tests.
+//! Queues of a block device, as front ends use them: a [`Queue`] of a volume, or one of a disk in memory in tests (feature
+//! `testing`).
 
 use std::ops::DerefMut;
 use std::os::fd::BorrowedFd;

@@ -71,6 +71,7 @@ mod link;
 mod queue;
 mod range_lock;
 pub mod session;
+#[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod unflushed;
 

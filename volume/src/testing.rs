@@ -31,7 +31,7 @@ struct State {
     is_held: bool,
     is_closed: bool,
     flushes: u64,
-    completed_bytes: u64,
+    in_flight: usize,
     losses: WriteLosses,
 }
 
@@ -42,6 +42,8 @@ pub struct Settings {
     pub depth: usize,
     /// Number of buffers.
     pub buffers: usize,
+    /// Size of a buffer, and so maximum size of a read or a write, in bytes.
+    pub largest_transfer: u32,
     /// Calls of [`poll`](BlockQueue::poll) after which an I/O completes.
     pub delay: u32,
 }
@@ -51,6 +53,7 @@ impl Default for Settings {
         Self {
             depth: 256,
             buffers: 256,
+            largest_transfer: 256 << 10,
             delay: 0,
         }
     }
@@ -67,7 +70,7 @@ impl MemoryDisk {
                 is_held: false,
                 is_closed: false,
                 flushes: 0,
-                completed_bytes: 0,
+                in_flight: 0,
                 losses: WriteLosses::default(),
             })),
         }
@@ -115,10 +118,10 @@ impl MemoryDisk {
         self.state().flushes
     }
 
-    /// Total length in bytes of the I/Os that have completed, with or without an error.
+    /// Number of I/Os in flight, in all queues.
     #[must_use]
-    pub fn completed_bytes(&self) -> u64 {
-        self.state().completed_bytes
+    pub fn in_flight(&self) -> usize {
+        self.state().in_flight
     }
 
     /// Creates a queue.
@@ -210,7 +213,14 @@ pub struct MemoryQueue {
 impl BlockQueue for MemoryQueue {
     type Buffer = MemoryBuffer;
 
+    /// # Panics
+    /// `len` exceeds the largest transfer: a queue of a volume would never have such a buffer.
     fn buffer(&mut self, len: usize) -> Option<MemoryBuffer> {
+        let most = self.settings.largest_transfer;
+        assert!(
+            len <= most as usize,
+            "expected a buffer of at most {most} bytes, got {len}"
+        );
         let taken = self
             .free_buffers
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| {
@@ -227,6 +237,7 @@ impl BlockQueue for MemoryQueue {
             return Err(io);
         }
         self.pending.push_back((self.settings.delay, io));
+        self.disk.state().in_flight += 1;
         Ok(())
     }
 
@@ -245,7 +256,7 @@ impl BlockQueue for MemoryQueue {
                 if *delay > 0 && !state.is_closed {
                     *delay -= 1;
                 } else if let Some((_, mut io)) = self.pending.remove(at) {
-                    state.completed_bytes += u64::from(io.len);
+                    state.in_flight -= 1;
                     completions.push(Completion {
                         tag: io.tag,
                         result: state.execute(&mut io, &mut self.told),
@@ -273,6 +284,12 @@ impl BlockQueue for MemoryQueue {
     }
 
     fn disarm(&mut self) {}
+}
+
+impl Drop for MemoryQueue {
+    fn drop(&mut self) {
+        self.disk.state().in_flight -= self.pending.len();
+    }
 }
 
 /// A buffer of a [`MemoryQueue`].
@@ -304,6 +321,8 @@ impl Drop for MemoryBuffer {
 
 #[cfg(test)]
 mod tests {
+    use std::panic::AssertUnwindSafe;
+
     use super::*;
 
     const SIZE: usize = 4096;
@@ -346,7 +365,7 @@ mod tests {
         expected[512..1024].fill(0);
         expected[2048..3072].fill(0);
         assert_eq!(disk.content(), expected);
-        assert_eq!((disk.flushes(), disk.completed_bytes()), (1, 512 + 1024));
+        assert_eq!(disk.flushes(), 1);
         let buffer = queue.buffer(1024);
         queue
             .submit(io(3, Operation::Read, 0, 1024, buffer))
@@ -365,6 +384,7 @@ mod tests {
                 depth: 2,
                 buffers: 1,
                 delay: 1,
+                ..Settings::default()
             })
             .expect("a descriptor");
         let buffer = queue.buffer(512);
@@ -379,8 +399,28 @@ mod tests {
         assert!(queue.submit(io(3, Operation::Flush, 0, 0, None)).is_err());
         assert!(!queue.arm());
         assert_eq!(poll(&mut queue), []);
+        assert_eq!(disk.in_flight(), 2);
         assert_eq!(poll(&mut queue), [(2, Ok(())), (1, Ok(()))]);
+        assert_eq!(disk.in_flight(), 0);
         assert!(queue.arm());
+        queue
+            .submit(io(4, Operation::Flush, 0, 0, None))
+            .expect("space");
+        drop(queue);
+        assert_eq!(disk.in_flight(), 0);
+    }
+
+    #[test]
+    fn buffer_over_the_largest_transfer_is_a_defect_of_the_test() {
+        let settings = Settings {
+            largest_transfer: 4096,
+            ..Settings::default()
+        };
+        let queue = MemoryDisk::new(Vec::new()).queue(settings);
+        let mut queue = queue.expect("a descriptor");
+        assert_eq!(queue.buffer(4096).map(|it| it.len()), Some(4096));
+        let longer = std::panic::catch_unwind(AssertUnwindSafe(|| queue.buffer(4097)));
+        assert!(longer.is_err());
     }
 
     #[test]

@@ -49,7 +49,7 @@ impl Layout {
         let rows: Vec<Row<'_>> = vectors
             .iter()
             .map(|vector| {
-                let reason = check(vector).err();
+                let reason = check(vector).err().map(|it| it.to_string());
                 Row {
                     passed: reason.is_none(),
                     reason,

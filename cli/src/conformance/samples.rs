@@ -174,7 +174,7 @@ impl Row {
     ) -> Self {
         let (result, reason) = match verdict {
             Verdict::Pass => (Outcome::Pass, None),
-            Verdict::Fail(reason) => (Outcome::Fail, Some(reason)),
+            Verdict::Fail(reason) => (Outcome::Fail, Some(reason.to_string())),
             Verdict::NotFound(missing) => {
                 let reason = format!("no program of {}", missing.join(", "));
                 (Outcome::NotFound, Some(reason))

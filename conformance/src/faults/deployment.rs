@@ -14,6 +14,7 @@ use wire::control::MessageType;
 
 use super::relay::{FaultyLine, Held, Moment};
 use super::{Case, Fault, Interrupted, Mode, Part, Phase, Settings};
+use crate::violation::{During as _, Violation};
 
 /// Name of the file with the expected contents of the storage.
 const CONTENT: &str = "content";
@@ -51,18 +52,16 @@ impl<'a> Deployment<'a> {
         case: Case,
         number: usize,
         interrupted: Interrupted<'a>,
-    ) -> Result<Self, String> {
-        let sandbox = Sandbox::new().map_err(|error| format!("a directory: {error}"))?;
-        sandbox
-            .file(CONTENT, &plain())
-            .map_err(|error| format!("{CONTENT}: {error}"))?;
+    ) -> Result<Self, Violation> {
+        let sandbox = Sandbox::new().during("a directory")?;
+        sandbox.file(CONTENT, &plain()).during(CONTENT)?;
         let mut deployment = Self {
             settings,
             case,
             number,
             interrupted,
             sandbox,
-            line: FaultyLine::start(&[]).map_err(|error| format!("a relay: {error}"))?,
+            line: FaultyLine::start(&[]).during("a relay")?,
             ports: Vec::new(),
             running: Vec::new(),
             is_struck: false,
@@ -75,8 +74,7 @@ impl<'a> Deployment<'a> {
             deployment.start_target(index, port, 0)?;
             deployment.ports.push(port);
         }
-        deployment.line =
-            FaultyLine::start(&deployment.ports).map_err(|error| format!("a relay: {error}"))?;
+        deployment.line = FaultyLine::start(&deployment.ports).during("a relay")?;
         deployment.start_service(deployment.sandbox.channel().to_owned())?;
         deployment.role(Part::Service)?.logs(
             LogEvent::WaitingForInitiator,
@@ -87,17 +85,15 @@ impl<'a> Deployment<'a> {
     }
 
     /// Reserves a port for a target.
-    fn port(&self) -> Result<u16, String> {
-        self.sandbox
-            .port()
-            .map_err(|error| format!("a port: {error}"))
+    fn port(&self) -> Result<u16, Violation> {
+        self.sandbox.port().during("a port")
     }
 
     fn start(
         &mut self,
         part: Part,
         command: std::process::Command,
-    ) -> Result<&mut Running, String> {
+    ) -> Result<&mut Running, Violation> {
         let role = Running::start(part, part.label(self.case.layout), command)?;
         self.running.push(role);
         self.role(part)
@@ -109,35 +105,35 @@ impl<'a> Deployment<'a> {
         index: usize,
         port: u16,
         generation: u32,
-    ) -> Result<(), String> {
+    ) -> Result<(), Violation> {
         let command = self.target(index, port, generation)?;
         let target = self.start(Part::Target(index), command)?;
         let listening = target.process.wait_until_listening(port, READY, || false);
-        listening.map_err(|why| format!("{} {why}", target.label()))
+        listening.map_err(|why| Violation::new(format!("{} {why}", target.label())))
     }
 
     /// Starts a service, whether or not its targets are running.
-    pub(super) fn start_service(&mut self, channel: String) -> Result<(), String> {
+    pub(super) fn start_service(&mut self, channel: String) -> Result<(), Violation> {
         let command = self.service(self.line.ports(), &channel)?;
         self.start(Part::Service, command).map(drop)
     }
 
-    pub(super) fn start_initiator(&mut self, work: Work, channel: &str) -> Result<(), String> {
+    pub(super) fn start_initiator(&mut self, work: Work, channel: &str) -> Result<(), Violation> {
         let command = self.initiator(work, channel)?;
         self.start(Part::Initiator, command).map(drop)
     }
 
     /// Current process of a role: the one that was started last.
-    pub(super) fn role(&mut self, part: Part) -> Result<&mut Running, String> {
+    pub(super) fn role(&mut self, part: Part) -> Result<&mut Running, Violation> {
         self.running
             .iter_mut()
             .rev()
             .find(|role| role.part == part)
-            .ok_or_else(|| format!("there is no {}", part.label(self.case.layout)))
+            .ok_or_else(|| Violation::new(format!("there is no {}", part.label(self.case.layout))))
     }
 
     /// Brings the session to the phase of the fault. Returns the held frame, if the phase is one.
-    pub(super) fn reach(&mut self) -> Result<Option<Held>, String> {
+    pub(super) fn reach(&mut self) -> Result<Option<Held>, Violation> {
         let trap = match self.case.phase {
             Phase::Waiting => return Ok(None),
             Phase::Io => None,
@@ -162,18 +158,20 @@ impl<'a> Deployment<'a> {
             interrupted() || initiator.has_ended()
         });
         held.map(Some)
-            .ok_or_else(|| format!("the session did not come to {}", self.case.phase))
+            .ok_or_else(|| Violation::new(format!("the session did not reach {}", self.case.phase)))
     }
 
     /// Waits until every block has been written by an initiator that keeps writing and reading.
-    fn wait_until_written(&mut self) -> Result<(), String> {
+    fn wait_until_written(&mut self) -> Result<(), Violation> {
         let deadline = default_deadline();
         while !self.is_written()? {
             if self.role(Part::Initiator)?.has_ended() {
-                return Err("the initiator ended before it had written all blocks".to_owned());
+                return Err(Violation::new(
+                    "the initiator ended before it had written all blocks",
+                ));
             }
             if Instant::now() >= deadline || (self.interrupted)() {
-                return Err("the blocks were not written in time".to_owned());
+                return Err(Violation::new("the blocks were not written in time"));
             }
             std::thread::sleep(TICK);
         }
@@ -181,13 +179,13 @@ impl<'a> Deployment<'a> {
     }
 
     /// Returns `true` if each block was written. Each operation of the initiator is on the next block.
-    fn is_written(&mut self) -> Result<bool, String> {
+    fn is_written(&mut self) -> Result<bool, Violation> {
         let initiator = &self.role(Part::Initiator)?.process;
         Ok(initiator.count_events(is_past_all_blocks) != 0)
     }
 
     /// Injects the fault, and then passes a held frame on: after the exit of a killed role, without waiting for other events.
-    pub(super) fn strike(&mut self, held: Option<Held>) -> Result<(), String> {
+    pub(super) fn strike(&mut self, held: Option<Held>) -> Result<(), Violation> {
         let Case {
             faulty,
             fault,
@@ -199,13 +197,13 @@ impl<'a> Deployment<'a> {
         role.signal(fault.signal());
         match fault {
             Fault::Kill if !role.ends(default_deadline()) => {
-                return Err("SIGKILL does not end it".to_owned());
+                return Err(Violation::new("SIGKILL does not end it"));
             }
             // It had completed its work, and has just exited.
             Fault::Stop
                 if !role.process.wait_until_stopped(default_deadline()) && !role.has_ended() =>
             {
-                return Err("SIGSTOP does not stop it".to_owned());
+                return Err(Violation::new("SIGSTOP does not stop it"));
             }
             _ => {}
         }
@@ -241,10 +239,10 @@ pub(super) struct Running {
 }
 
 impl Running {
-    fn start(part: Part, label: &'static str, command: Command) -> Result<Self, String> {
+    fn start(part: Part, label: &'static str, command: Command) -> Result<Self, Violation> {
         Ok(Self {
             part,
-            process: Process::spawn(label, command).map_err(|failure| failure.to_string())?,
+            process: Process::spawn(label, command)?,
         })
     }
 
@@ -276,9 +274,10 @@ impl Running {
         event: LogEvent<'_>,
         times: usize,
         deadline: Instant,
-    ) -> Result<(), String> {
+    ) -> Result<(), Violation> {
         let logged = self.process.wait_for_event(event, times, deadline);
-        logged.map_err(|failure| format!("{} {}", failure.role, failure.what))
+        // Without the output, which is in the report.
+        logged.map_err(|failure| Violation::new(format!("{} {}", failure.role, failure.what)))
     }
 
     /// Waits until the role has logged an event for which `is_awaited` returns `true`. `what` describes it in the error.
@@ -287,7 +286,7 @@ impl Running {
         what: &str,
         deadline: Instant,
         is_awaited: impl Fn(LogEvent<'_>) -> bool,
-    ) -> Result<(), String> {
+    ) -> Result<(), Violation> {
         self.says_what(what, deadline, |text| {
             log::events(text).any(&is_awaited).then_some(())
         })
@@ -299,8 +298,9 @@ impl Running {
         what: &str,
         deadline: Instant,
         find: impl Fn(&str) -> Option<T>,
-    ) -> Result<T, String> {
-        self.process.wait_for_output(what, deadline, find)
+    ) -> Result<T, Violation> {
+        let found = self.process.wait_for_output(what, deadline, find);
+        found.map_err(Violation::new)
     }
 
     /// Exit status and output. Kills a process that is still running.
@@ -383,11 +383,9 @@ impl Deployment<'_> {
         }
     }
 
-    fn command(&self, role: Role, part: Part) -> Result<Command, String> {
+    fn command(&self, role: Role, part: Part) -> Result<Command, Violation> {
         let implementation = &self.settings.implementation;
-        let mut command = implementation
-            .command(role)
-            .map_err(|error| error.to_string())?;
+        let mut command = implementation.command(role)?;
         let cpus = &self.settings.cpus;
         let index = match part {
             Part::Initiator => self.number,
@@ -409,7 +407,7 @@ impl Deployment<'_> {
         index: usize,
         port: u16,
         generation: u32,
-    ) -> Result<Command, String> {
+    ) -> Result<Command, Violation> {
         let size = match self.case.mode {
             Mode::Degraded => self.case.layout.chunk_size(BLOCK_SIZE),
             Mode::Once | Mode::Serving => self.case.layout.target_block_size(BLOCK_SIZE),
@@ -437,7 +435,7 @@ impl Deployment<'_> {
         }
     }
 
-    pub(super) fn service(&self, ports: &[u16], channel: &str) -> Result<Command, String> {
+    pub(super) fn service(&self, ports: &[u16], channel: &str) -> Result<Command, Violation> {
         let layout = self.case.layout;
         let seconds = self.timeout().as_secs().to_string();
         let command = self.command(layout.service(), Part::Service)?;
@@ -456,7 +454,7 @@ impl Deployment<'_> {
         Ok(command)
     }
 
-    pub(super) fn initiator(&self, work: Work, channel: &str) -> Result<Command, String> {
+    pub(super) fn initiator(&self, work: Work, channel: &str) -> Result<Command, Violation> {
         let seconds = self.timeout().as_secs().to_string();
         let strategy = match work {
             Work::Endless | Work::WriteAndRead => "read_write_data_validity_test",
@@ -530,7 +528,7 @@ impl Deployment<'_> {
         problems
     }
 
-    fn play_again(&mut self) -> Result<(), String> {
+    fn play_again(&mut self) -> Result<(), Violation> {
         for index in 0..self.ports.len() {
             self.start_target(index, self.ports[index], 0)?;
         }
@@ -577,7 +575,7 @@ pub(super) struct Aftermath {
 impl Deployment<'_> {
     /// Waits until all other roles have detected the fault, and runs the sessions that are possible afterwards. An
     /// error ends the case.
-    pub(super) fn watch(&mut self) -> Result<Aftermath, String> {
+    pub(super) fn watch(&mut self) -> Result<Aftermath, Violation> {
         let started = Instant::now();
         let mut aftermath = Aftermath::default();
         if self.case.phase == Phase::Waiting && self.case.fault == Fault::Stop {
@@ -672,7 +670,7 @@ impl Deployment<'_> {
     }
 
     /// Checks that the other roles serve the next session, with a replacement of the faulty role.
-    fn serve_on(&mut self, aftermath: &mut Aftermath, started: Instant) -> Result<(), String> {
+    fn serve_on(&mut self, aftermath: &mut Aftermath, started: Instant) -> Result<(), Violation> {
         let case = self.case;
         let is_initiator = |_: &Self, role: &Running| role.part == Part::Initiator;
         let targets = 0..self.ports.len();
@@ -728,7 +726,7 @@ impl Deployment<'_> {
     }
 
     /// Waits until the service has announced its readiness this many times, and each target has a client.
-    fn wait_until_ready(&mut self, times: usize, deadline: Instant) -> Result<(), String> {
+    fn wait_until_ready(&mut self, times: usize, deadline: Instant) -> Result<(), Violation> {
         self.role(Part::Service)?
             .logs(LogEvent::WaitingForInitiator, times, deadline)?;
         for index in 0..self.ports.len() {
@@ -759,7 +757,7 @@ impl Deployment<'_> {
         &mut self,
         channel: &str,
         problems: &mut Vec<String>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Violation> {
         self.start_initiator(Work::Endless, channel)?;
         let initiator = self.role(Part::Initiator)?;
         initiator.logs_any("all blocks were written", default_deadline(), |event| {
@@ -771,7 +769,7 @@ impl Deployment<'_> {
             .running
             .iter_mut()
             .find(|role| role.part == faulty)
-            .ok_or("there is no faulty role")?;
+            .ok_or_else(|| Violation::new("there is no faulty role"))?;
         if !first.ends(Instant::now() + self.settings.notice) {
             problems.push(format!("{} has woken up and does not end", first.label()));
         }
@@ -787,13 +785,13 @@ impl Deployment<'_> {
     }
 
     /// Counts a session that did not do its work, for this reason.
-    fn failed_session(&mut self, why: &str) -> String {
+    fn failed_session(&mut self, why: &str) -> Violation {
         self.failed_sessions += 1;
-        why.to_owned()
+        Violation::new(why)
     }
 
     /// Runs one session whose initiator must read the expected content.
-    fn good_session(&mut self, work: Work, channel: &str) -> Result<(), String> {
+    fn good_session(&mut self, work: Work, channel: &str) -> Result<(), Violation> {
         self.start_initiator(work, channel)?;
         let initiator = self.role(Part::Initiator)?;
         if !initiator.ends(default_deadline()) {
@@ -802,14 +800,14 @@ impl Deployment<'_> {
         if initiator.is_well() {
             Ok(())
         } else {
-            Err(self.failed_session("the next session is none"))
+            Err(self.failed_session("the next session failed"))
         }
     }
 
     /// Checks that the session continues without the target, and with it after its rejoin.
-    fn lose_and_regain(&mut self) -> Result<(), String> {
+    fn lose_and_regain(&mut self) -> Result<(), Violation> {
         let Part::Target(index) = self.case.faulty else {
-            return Err("only targets are done without".to_owned());
+            return Err(Violation::new("only a target may be offline in a session"));
         };
         let deadline = Instant::now() + self.settings.notice;
         let service = self.role(Part::Service)?;
@@ -819,7 +817,7 @@ impl Deployment<'_> {
         self.wake_victim();
         let faulty = self.role(self.case.faulty)?;
         if !faulty.ends(deadline) {
-            return Err("the lost target does not end".to_owned());
+            return Err(Violation::new("the detached target does not end"));
         }
         self.start_target(index, self.ports[index], 0)?;
         let service = self.role(Part::Service)?;
@@ -828,13 +826,13 @@ impl Deployment<'_> {
         })?;
         let initiator = self.role(Part::Initiator)?;
         if initiator.has_ended() {
-            return Err("the session has ended with the target".to_owned());
+            return Err(Violation::new("the session has ended with the target"));
         }
         initiator.signal(Signal::INT);
         let mut problems = Vec::new();
         self.all_end(|_, _| true, &mut problems);
         match problems.pop() {
-            Some(problem) => Err(problem),
+            Some(problem) => Err(Violation::new(problem)),
             None => Ok(()),
         }
     }

@@ -17,7 +17,7 @@ use crate::faults::relay::FaultyLine;
 use crate::matrix::Layout;
 use crate::network::{Cable, Condition};
 use crate::processes;
-use crate::role::Violation;
+use crate::violation::Violation;
 
 /// Block size of the initiator in bytes.
 pub(super) const BLOCK_SIZE: usize = 4096;

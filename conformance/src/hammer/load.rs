@@ -17,7 +17,8 @@ use wire::io_message::{IoMessageType, Repr, SIZE};
 
 use super::verifier::{Account, Entry};
 use crate::matrix::Layout;
-use crate::role::{ComchPeer, ControlPeer as _, During as _, IoChannel, Polled, REMOTE, Violation};
+use crate::role::{ComchPeer, ControlPeer as _, IoChannel, Polled, REMOTE};
+use crate::violation::{During as _, Violation};
 use traffic::{MOST_BLOCKS, Source, Traffic};
 
 /// Prefix of the lines on standard error that report the load's state.

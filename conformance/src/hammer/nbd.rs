@@ -23,7 +23,7 @@ use super::{Hammer, ResourceWatch, Totals};
 use crate::matrix::Layout;
 use crate::nbd::{Command, Connection, Request, is_timeout};
 use crate::processes::{self, FrontEndTimeouts, TICK, all_joined};
-use crate::role::{During as _, Violation};
+use crate::violation::{During as _, Violation};
 
 /// Number of requests in flight per client.
 const DEPTH: usize = 12;

@@ -17,7 +17,7 @@ use crate::faults::relay::{End, Side};
 use crate::matrix::Layout;
 use crate::network::Condition;
 use crate::processes::TICK;
-use crate::role::{During as _, Violation};
+use crate::violation::{During as _, Violation};
 
 /// Result of a round without a violation.
 #[derive(Debug, Clone, Copy, Default)]

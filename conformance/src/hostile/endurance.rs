@@ -14,7 +14,7 @@ use super::server::{Client, ClientProcess, SESSION, Server};
 use super::{Observation, Settings, play, suite};
 use crate::hammer::Resources;
 use crate::report::{Case, Outcome, Report};
-use crate::role::Violation;
+use crate::violation::Violation;
 
 #[derive(Debug, Clone, Copy)]
 pub enum Limit {

@@ -11,7 +11,7 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 
 use super::attack::Bytes;
-use crate::role::Violation;
+use crate::violation::Violation;
 
 /// The key of the roles under attack.
 pub(super) const KEY: &[u8] = b"the key of the roles under attack";

@@ -26,7 +26,8 @@ use super::raw::ControlEndpoint;
 use crate::faults::relay::FaultyLine;
 use crate::hammer::Resources;
 use crate::role;
-use crate::role::{ComchPeer, ControlPeer as _, TcpPeer, Violation};
+use crate::role::{ComchPeer, ControlPeer as _, TcpPeer};
+use crate::violation::Violation;
 
 /// Timeout flags in seconds: the role disconnects a peer that is late with an answer or an I/O, or that sends nothing.
 const TIMEOUT: &str = "2";

@@ -21,7 +21,7 @@ use super::raw::{FUNCTION, Packets, RawRing, STALL, comch_socket, descriptor, wo
 use super::{Settings, put, raw, suite};
 use crate::hammer::Resources;
 use crate::report::{Case, Outcome};
-use crate::role::Violation;
+use crate::violation::Violation;
 
 /// Seconds after which the initiator stops waiting for an answer or an I/O.
 const TIMEOUT: &str = "2";

@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::session::{CORRUPT, Ended, Plan, Session};
 use super::{Mix, Traits};
 use crate::report::Outcome;
+use crate::violation::Violation;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -234,9 +235,9 @@ pub(super) fn judge(
             Expectation::Good => ended_cleanly(session).and_then(|()| counted(mix, plan, session)),
             Expectation::Found(words) => found(words, session),
             Expectation::Hidden(role) => ended_cleanly(session).map_err(|reason| {
-                format!(
+                Violation::new(format!(
                     "expected that the {role} hides the failed I/O from the initiator, but {reason}"
-                )
+                ))
             }),
         },
     };
@@ -248,7 +249,7 @@ pub(super) fn judge(
             None,
         ),
         Err(reason) => (
-            Outcome::Failed(reason),
+            Outcome::Failed(reason.to_string()),
             "FAIL",
             None,
             Some(transcript(session)),
@@ -291,28 +292,24 @@ fn note(mix: &Mix<'_>, expectation: &Expectation) -> Option<String> {
 }
 
 /// Checks that all roles exited by themselves with status 0, and left no files.
-fn ended_cleanly(session: &Session) -> Result<(), String> {
+fn ended_cleanly(session: &Session) -> Result<(), Violation> {
     if let Some(bad) = session.all().find(|ended| !ended.exit.succeeded()) {
-        return Err(match bad.exit.status {
-            Some(status) => format!("{} of {} failed ({status})", bad.exit.role, bad.name),
-            None => format!(
-                "{} of {} did not end and was killed",
-                bad.exit.role, bad.name
-            ),
-        });
+        let (role, name) = (bad.exit.role, &bad.name);
+        return Err(Violation::new(match bad.exit.status {
+            Some(status) => format!("{role} of {name} failed ({status})"),
+            None => format!("{role} of {name} did not end and was killed"),
+        }));
     }
-    if session.leftovers.is_empty() {
-        Ok(())
-    } else {
-        Err(format!(
-            "expected an empty runtime directory, found {:?}",
-            session.leftovers
-        ))
-    }
+    let leftovers = &session.leftovers;
+    Violation::unless(
+        leftovers.is_empty(),
+        "an empty runtime directory",
+        format_args!("{leftovers:?}"),
+    )
 }
 
 /// Checks that all roles counted the I/Os of this strategy.
-fn counted(mix: &Mix<'_>, plan: Plan, session: &Session) -> Result<(), String> {
+fn counted(mix: &Mix<'_>, plan: Plan, session: &Session) -> Result<(), Violation> {
     let operations = u64::from(plan.operations);
     let (reads, writes) = (plan.strategy.reads(), plan.strategy.writes());
     // I/Os of all targets together, per read and per write: any two chunks, all three.
@@ -324,10 +321,13 @@ fn counted(mix: &Mix<'_>, plan: Plan, session: &Session) -> Result<(), String> {
         let counted: Option<u64> = ended.iter().map(|ended| statistics(ended).operations).sum();
         match counted {
             Some(counted) if counted == expected => Ok(()),
-            Some(counted) => Err(format!(
-                "expected {what} to count {expected} I/Os, got {counted}"
+            Some(counted) => Err(Violation::expected(
+                format_args!("{what} to count {expected} I/Os"),
+                counted,
             )),
-            None => Err(format!("expected {what} to print its operation count")),
+            None => Err(Violation::new(format!(
+                "expected {what} to print its operation count"
+            ))),
         }
     };
     let initiator: Vec<_> = session.initiator.iter().collect();
@@ -349,8 +349,9 @@ fn counted(mix: &Mix<'_>, plan: Plan, session: &Session) -> Result<(), String> {
             .as_ref()
             .and_then(|ended| statistics(ended).recoveries);
         if counted != Some(expected) {
-            return Err(format!(
-                "expected the service to count {expected} recoveries, got {counted:?}"
+            return Err(Violation::expected(
+                format_args!("the service to count {expected} recoveries"),
+                format_args!("{counted:?}"),
             ));
         }
     }
@@ -362,25 +363,28 @@ fn statistics(ended: &Ended) -> Statistics {
 }
 
 /// Checks that the initiator failed, and printed these texts.
-fn found(words: &[String], session: &Session) -> Result<(), String> {
+fn found(words: &[String], session: &Session) -> Result<(), Violation> {
     let expected = words.join(", ");
-    let initiator = session.initiator.as_ref().ok_or("there is no initiator")?;
+    let initiator = session
+        .initiator
+        .as_ref()
+        .ok_or_else(|| Violation::new("there is no initiator"))?;
     match initiator
         .exit
         .status
         .and_then(|status: ExitStatus| status.code())
     {
         Some(0) => {
-            return Err(format!(
+            return Err(Violation::new(format!(
                 "expected the initiator to fail and to say {expected}; it exited with success"
-            ));
+            )));
         }
         Some(_) => {}
         None => {
-            return Err(format!(
+            return Err(Violation::new(format!(
                 "expected the initiator to fail and to say {expected}; it was ended by a signal ({:?})",
                 initiator.exit.status
-            ));
+            )));
         }
     }
     let missing: Vec<_> = words
@@ -393,10 +397,10 @@ fn found(words: &[String], session: &Session) -> Result<(), String> {
     if missing.is_empty() {
         Ok(())
     } else {
-        Err(format!(
+        Err(Violation::new(format!(
             "the initiator failed, as expected, but did not say {}",
             missing.join(", ")
-        ))
+        )))
     }
 }
 

@@ -18,6 +18,7 @@ use wire::sbc::HEADER_SIZE;
 use super::check::Strategy;
 use super::{IO_TIMEOUT, Interrupted, Member, Mix, PROTOCOL, Settings, Traits};
 use crate::transcript::{Action, Event, Interceptor, Piece, Place, Relay, Side};
+use crate::violation::{During as _, Violation};
 
 /// Time for a role to become ready for its peers.
 const READY: Duration = Duration::from_secs(20);
@@ -69,7 +70,7 @@ impl Ended {
 #[derive(Debug, Default)]
 pub(super) struct Session {
     /// Error that ended the session prematurely.
-    pub(super) trouble: Option<String>,
+    pub(super) trouble: Option<Violation>,
     pub(super) initiator: Option<Ended>,
     pub(super) service: Option<Ended>,
     pub(super) targets: Vec<Ended>,
@@ -103,9 +104,9 @@ impl Running {
         member: &Member,
         role: Role,
         command: Command,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, Violation> {
         Ok(Self {
-            process: Process::spawn(label, command).map_err(|failure| failure.to_string())?,
+            process: Process::spawn(label, command)?,
             name: member.name().to_owned(),
             traits: member.traits(role),
         })
@@ -185,13 +186,12 @@ impl Deployment<'_> {
         &self,
         others: &mut Vec<Running>,
         service_at: &mut Option<usize>,
-    ) -> Result<(), String> {
-        let io = |error: io::Error| error.to_string();
+    ) -> Result<(), Violation> {
         let mut ports = Vec::new();
         for (index, (label, member)) in
             std::iter::zip(self.mix.layout.targets(), &self.mix.targets).enumerate()
         {
-            let port = self.sandbox.port().map_err(io)?;
+            let port = self.sandbox.port()?;
             let target = if self.plan.failing_io && index == 0 {
                 self.start_scripted(label, index, port)?
             } else {
@@ -202,14 +202,14 @@ impl Deployment<'_> {
                 .process
                 .wait_until_listening(port, READY, self.interrupted);
             others.push(target);
-            listening.map_err(|why| format!("{label} {why}"))?;
+            listening.map_err(|why| Violation::new(format!("{label} {why}")))?;
             ports.push(if self.plan.overstated {
-                overstate(port).map_err(io)?
+                overstate(port)?
             } else {
                 port
             });
         }
-        let before = self.sandbox.servers().map_err(io)?;
+        let before = self.sandbox.servers()?;
         let role = self.mix.layout.service();
         let command = self.service(&ports)?;
         let service = Running::start("service", self.mix.service, role, command)?;
@@ -218,16 +218,16 @@ impl Deployment<'_> {
                 .wait_until_serving(&service.process, &before, READY, self.interrupted);
         *service_at = Some(others.len());
         others.push(service);
-        serving.map_err(|why| format!("service {why}"))
+        serving.map_err(|why| Violation::new(format!("service {why}")))
     }
 
     /// Waits for the initiator to exit.
-    fn watch(&self, initiator: &mut Running, others: &mut [Running]) -> Result<(), String> {
+    fn watch(&self, initiator: &mut Running, others: &mut [Running]) -> Result<(), Violation> {
         let deadline = Instant::now() + self.settings.timeout;
         let mut notice = None;
         while initiator.process.status().is_none() {
             if (self.interrupted)() {
-                return Err("interrupted".to_owned());
+                return Err(Violation::new("interrupted"));
             }
             let failed = others
                 .iter_mut()
@@ -239,19 +239,23 @@ impl Deployment<'_> {
                     NOTICE
                 };
                 if Instant::now() >= *notice.get_or_insert_with(|| Instant::now() + time) {
-                    return Err(format!("{label} failed ({status}) in the session"));
+                    return Err(Violation::new(format!(
+                        "{label} failed ({status}) in the session"
+                    )));
                 }
             }
             if Instant::now() >= deadline {
                 let seconds = self.settings.timeout.as_secs();
-                return Err(format!("the initiator has not ended in {seconds} s"));
+                return Err(Violation::new(format!(
+                    "the initiator has not ended in {seconds} s"
+                )));
             }
             std::thread::sleep(TICK);
         }
         Ok(())
     }
 
-    fn start_initiator(&self) -> Result<Running, String> {
+    fn start_initiator(&self) -> Result<Running, Violation> {
         let member = self.mix.initiator;
         let command = self.initiator()?;
         Running::start("initiator", member, Role::Initiator, command)
@@ -274,10 +278,8 @@ impl Deployment<'_> {
         cpus[index % cpus.len()]
     }
 
-    fn command(&self, member: &Member, role: Role, cpu: usize) -> Result<Command, String> {
-        let mut command = member
-            .command(role, cpu)
-            .map_err(|error| error.to_string())?;
+    fn command(&self, member: &Member, role: Role, cpu: usize) -> Result<Command, Violation> {
+        let mut command = member.command(role, cpu)?;
         command.args(["--cpu", &cpu.to_string()]);
         if let Some(protocol) = &self.settings.protocol
             && member.traits(role).protocol
@@ -287,13 +289,11 @@ impl Deployment<'_> {
         Ok(command)
     }
 
-    fn file(&self, name: &str, content: &[u8]) -> Result<PathBuf, String> {
-        self.sandbox
-            .file(name, content)
-            .map_err(|error| format!("{name}: {error}"))
+    fn file(&self, name: &str, content: &[u8]) -> Result<PathBuf, Violation> {
+        self.sandbox.file(name, content).during(name)
     }
 
-    fn target(&self, member: &Member, index: usize, port: u16) -> Result<Command, String> {
+    fn target(&self, member: &Member, index: usize, port: u16) -> Result<Command, Violation> {
         let label = self.mix.layout.targets()[index];
         let content = self.file(label, &self.files.targets[index])?;
         let command = self.command(member, Role::Target, self.cpu(index))?;
@@ -312,12 +312,12 @@ impl Deployment<'_> {
         label: &'static str,
         index: usize,
         port: u16,
-    ) -> Result<Running, String> {
+    ) -> Result<Running, Violation> {
         let layout = self.mix.layout;
         let content = self.file(label, self.files.first_content(layout))?;
         let block_size = self.files.block_size;
         let [program, arguments @ ..] = &self.settings.scripted_target[..] else {
-            return Err("there is no scripted target".to_owned());
+            return Err(Violation::new("there is no scripted target"));
         };
         let mut command = Command::new(program);
         command
@@ -333,13 +333,13 @@ impl Deployment<'_> {
         let command = self.sandbox.target(command, port);
         let command = self.sandbox.on_machine_of_target(index, command);
         Ok(Running {
-            process: Process::spawn(label, command).map_err(|failure| failure.to_string())?,
+            process: Process::spawn(label, command)?,
             name: "scripted".to_owned(),
             traits: Traits::OURS,
         })
     }
 
-    fn service(&self, ports: &[u16]) -> Result<Command, String> {
+    fn service(&self, ports: &[u16]) -> Result<Command, Violation> {
         let layout = self.mix.layout;
         let command = self.command(self.mix.service, layout.service(), self.cpu(0))?;
         let channel = self.sandbox.channel();
@@ -352,7 +352,7 @@ impl Deployment<'_> {
         Ok(command)
     }
 
-    fn initiator(&self) -> Result<Command, String> {
+    fn initiator(&self) -> Result<Command, Violation> {
         let traits = self.mix.initiator.traits(Role::Initiator);
         let command = self.command(self.mix.initiator, Role::Initiator, self.cpu(1))?;
         let channel = self.sandbox.channel();
@@ -481,7 +481,7 @@ pub(super) struct Files {
 }
 
 /// The three `.sbc` files of a generator, or its failure.
-type Generated = Result<Vec<Vec<u8>>, String>;
+type Generated = Result<Vec<Vec<u8>>, Violation>;
 
 /// Files that are generated once for all sessions.
 #[derive(Debug)]
@@ -507,12 +507,15 @@ impl Library {
     /// # Errors
     ///
     /// The files could not be generated.
-    pub(super) fn of(&self, mix: &Mix<'_>, cpu: usize) -> Result<Files, String> {
+    pub(super) fn of(&self, mix: &Mix<'_>, cpu: usize) -> Result<Files, Violation> {
         let plain = self.plain.clone();
         let targets = match (mix.layout, mix.generator) {
             (Layout::ZeroCopy, _) => vec![plain.clone()],
             (Layout::Gga, None) => {
-                return Err(format!("no implementation has a {}", Role::SbcGenerator));
+                return Err(Violation::new(format!(
+                    "no implementation has a {}",
+                    Role::SbcGenerator
+                )));
             }
             (Layout::Gga, Some(member)) => {
                 // Locked while the generator runs, so that no other session generates the same files.
@@ -538,12 +541,10 @@ impl Library {
     }
 
     fn generate(&self, member: &Member, cpu: usize) -> Generated {
-        let io = |error: io::Error| format!("{}'s generator: {error}", member.name());
-        let sandbox = Sandbox::new().map_err(io)?;
-        let original = sandbox.file("original", &self.plain).map_err(io)?;
-        let mut command = member
-            .command(Role::SbcGenerator, cpu)
-            .map_err(|error| error.to_string())?;
+        let generator = format!("{}'s generator", member.name());
+        let sandbox = Sandbox::new().during(&generator)?;
+        let original = sandbox.file("original", &self.plain).during(&generator)?;
+        let mut command = member.command(Role::SbcGenerator, cpu)?;
         command
             .args(["--device", DPU_DEVICE])
             .arg("--original-input-data")
@@ -557,20 +558,19 @@ impl Library {
         sandbox.place(&mut command);
         Process::spawn(Role::SbcGenerator.name(), command)
             .and_then(|process| process.finish(Instant::now() + self.timeout, || false))
-            .map_err(|failure| format!("{}'s {failure}", member.name()))?;
-        let read = |path| std::fs::read(path).map_err(io);
+            .map_err(|failure| Violation::new(format!("{}'s {failure}", member.name())))?;
+        let read = |path| std::fs::read(path).during(&generator);
         let files: Vec<_> = files.iter().map(read).collect::<Result<_, _>>()?;
         let expected = [HALF_BLOCK_SIZE, BLOCK_SIZE].map(|size| HEADER_SIZE + BLOCKS * size);
         let length = files[0].len();
         let is_wrong = |file: &&Vec<u8>| file.len() != length || !expected.contains(&length);
         match files.iter().find(is_wrong) {
-            Some(file) => Err(format!(
-                "{}'s generator: expected files of {} bytes each, or of {}, got one of {}",
-                member.name(),
+            Some(file) => Err(Violation::new(format!(
+                "{generator}: expected files of {} bytes each, or of {}, got one of {}",
                 expected[0],
                 expected[1],
                 file.len()
-            )),
+            ))),
             None => Ok(files),
         }
     }

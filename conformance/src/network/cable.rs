@@ -14,7 +14,7 @@ use fastrand::Rng;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use tappers::{Interface, Tap};
 
-use crate::role::Violation;
+use crate::violation::Violation;
 
 /// Maximum size of a frame in bytes.
 const LONGEST_FRAME: usize = 65_536;

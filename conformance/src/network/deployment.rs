@@ -14,7 +14,7 @@ use deployment::sandbox::Sandbox;
 use super::cable::Flow;
 use super::{Cable, Condition, Settings};
 use crate::hammer::{Redundancy, of_log};
-use crate::role::Violation;
+use crate::violation::Violation;
 
 /// Size of the initiator's blocks in bytes.
 const BLOCK_SIZE: usize = 4096;

@@ -12,7 +12,7 @@ use doca::{
 use wire::control::{FrameDecoder, Message, Payload};
 use wire::io_message::{IoMessage, Repr, SIZE};
 
-use super::Violation;
+use crate::violation::Violation;
 
 /// Sleep of a peer between two idle polls.
 pub(crate) const PAUSE: Duration = Duration::from_micros(500);

@@ -7,7 +7,8 @@ mod sessions;
 use deployment::implementation::Usage;
 use wire::control::StorageDetails;
 
-use super::{Check, Fixture, Step, Violation};
+use super::{Check, Fixture, Step};
+use crate::violation::Violation;
 use data_path::{DataPath, Io};
 use service::Service;
 

@@ -18,10 +18,10 @@ use wire::release::Release;
 
 use super::channels::PAUSE;
 use super::{
-    Check, ComchPeer, ControlPeer as _, During as _, Fixture, IoChannel, Polled, REMOTE, Running,
-    Step, TcpPeer, Violation,
+    Check, ComchPeer, ControlPeer as _, Fixture, IoChannel, Polled, REMOTE, Running, Step, TcpPeer,
 };
 use crate::target::{Fault, Script, Session};
+use crate::violation::{During as _, Violation};
 
 /// All checks of this service.
 pub(super) fn checks(role: Role) -> Vec<Check> {

@@ -28,9 +28,8 @@ use wire::control::{
 };
 use wire::io_message::{self, IoMessage, IoMessageType, Repr, SIZE};
 
-use super::{
-    Check, ControlPeer as _, During as _, Fixture, Polled, REMOTE, Running, TcpPeer, Violation,
-};
+use super::{Check, ControlPeer as _, Fixture, Polled, REMOTE, Running, TcpPeer};
+use crate::violation::{During as _, Violation};
 use io::{read, write};
 
 pub(super) fn checks() -> Vec<Check> {

@@ -11,7 +11,7 @@ use super::disks;
 use super::run::{Run, expect_done};
 use crate::matrix::Layout;
 use crate::processes::joined;
-use crate::role::{During as _, Violation};
+use crate::violation::{During as _, Violation};
 
 const ZERO_COPY: &[Layout] = &[Layout::ZeroCopy];
 const BOTH: &[Layout] = &Layout::ALL;

@@ -12,7 +12,7 @@ use fastrand::Rng;
 use super::oracle::Oracle;
 use crate::nbd::{Command, Connection, Request, is_timeout};
 use crate::processes::{TICK, all_joined};
-use crate::role::Violation;
+use crate::violation::Violation;
 
 /// Size of the parts of blocks that are written: the sector of disks.
 const SECTOR: usize = 512;

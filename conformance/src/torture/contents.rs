@@ -11,7 +11,7 @@ use super::deployment::Part;
 use super::disks::{self, Damage};
 use super::run::{Run, expect_done};
 use crate::processes::joined;
-use crate::role::{During as _, Violation};
+use crate::violation::{During as _, Violation};
 
 pub(super) const ATTACKS: &[Attack] = &[
     Attack::new(

@@ -15,7 +15,7 @@ use deployment::sandbox::{Sandbox, entries};
 use super::Settings;
 use crate::matrix::Layout;
 use crate::processes::{self, FrontEndTimeouts};
-use crate::role::Violation;
+use crate::violation::Violation;
 
 /// Seconds without a response after which a service gives a peer up.
 const CONTROL_TIMEOUT: &str = "8";

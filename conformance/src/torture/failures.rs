@@ -13,7 +13,7 @@ use super::deployment::Part;
 use super::disks::{self, CONTENT};
 use super::run::Run;
 use crate::matrix::Layout;
-use crate::role::{During as _, Violation};
+use crate::violation::{During as _, Violation};
 
 const ZERO_COPY: &[Layout] = &[Layout::ZeroCopy];
 

@@ -11,7 +11,7 @@ use super::client::{Mix, Reply};
 use super::deployment::{IO_TIMEOUT, Part};
 use super::disks::Damage;
 use super::run::{Run, expect_done};
-use crate::role::{During as _, Violation};
+use crate::violation::{During as _, Violation};
 
 pub(super) const ATTACKS: &[Attack] = &[
     Attack::new(

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::role::Violation;
+use crate::violation::Violation;
 
 /// Content of a block.
 type Content = Arc<[u8]>;

@@ -13,7 +13,7 @@ use super::disks::{self, Chunk};
 use super::oracle::Oracle;
 use super::{Attack, Settings};
 use crate::matrix::Layout;
-use crate::role::{During as _, Violation};
+use crate::violation::{During as _, Violation};
 
 /// Time in which the front end must answer: longer than it waits for a service.
 const REPLY_LIMIT: Duration = Duration::from_secs(90);

@@ -11,7 +11,7 @@ use super::disks;
 use super::run::Run;
 use crate::matrix::Layout;
 use crate::processes::{TICK, joined};
-use crate::role::{During as _, Violation};
+use crate::violation::{During as _, Violation};
 
 pub(super) const ATTACKS: &[Attack] = &[
     Attack::new(

@@ -16,6 +16,7 @@ use wire::control::{Message, Payload};
 
 use super::{Event, Field, Side, Transcript, Value, fields};
 use crate::report::{Case, Outcome};
+use crate::violation::Violation;
 use player::Player;
 
 #[derive(Debug, Clone)]
@@ -203,7 +204,7 @@ struct Journal {
     suite: String,
     cases: Vec<Case>,
     /// Entry at which the replay was abandoned, and the reason.
-    stopped: Option<(usize, String)>,
+    stopped: Option<(usize, Violation)>,
     /// `true` once the program under test is connected.
     is_reached: bool,
 }
@@ -240,7 +241,7 @@ impl Journal {
     }
 
     /// Abandons the replay at an entry.
-    fn stop(&mut self, entry: usize, why: String) {
+    fn stop(&mut self, entry: usize, why: Violation) {
         self.stopped.get_or_insert((entry, why));
     }
 
@@ -252,8 +253,11 @@ impl Journal {
                 let mut rest = script.steps.iter().filter(|step| step.entry >= entry);
                 // The failed step is a case of its own, whichever side it belongs to.
                 let failed = rest.next().map_or_else(String::new, name);
-                self.cases
-                    .push(Case::new(&self.suite, failed, Outcome::Failed(why)));
+                self.cases.push(Case::new(
+                    &self.suite,
+                    failed,
+                    Outcome::Failed(why.to_string()),
+                ));
                 let rest: Vec<_> = rest.collect();
                 (rest, format!("the session was left at entry {entry}"))
             }

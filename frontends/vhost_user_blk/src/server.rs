@@ -665,6 +665,7 @@ mod tests {
     const SETTINGS: Settings = Settings {
         depth: 16,
         buffers: 12,
+        largest_transfer: crate::MAX_TRANSFER,
         delay: 0,
     };
 
@@ -936,6 +937,7 @@ mod tests {
             machine.guest.offer_request(head, IN, sector, 512);
         }
         machine.kick.write(1).expect("kicked");
+        until("all are in flight", || bench.disk.in_flight() == 3);
         let release = {
             let disk = bench.disk.clone();
             std::thread::spawn(move || {
@@ -943,9 +945,8 @@ mod tests {
                 disk.hold(false);
             })
         };
-        // Each request was either completed, or not yet taken: none is in flight.
         let base = machine.front_end.get_vring_base(0).expect("stopped") as u16;
-        assert_eq!(machine.guest.used(), base);
+        assert_eq!((machine.guest.used(), base), (3, 3));
         release.join().expect("it ends");
         machine.guest.offer_request(9, IN, 4, 512);
         machine.kick.write(1).expect("kicked");
@@ -1108,7 +1109,7 @@ mod tests {
         }
         machine.guest.write(DATA, &[0xcd; 512]);
         machine.kick.write(1).expect("kicked");
-        std::thread::sleep(Duration::from_millis(50));
+        until("all are in flight", || bench.disk.in_flight() == 3);
         // The storage is closed while the back end uses it; the back end then exits.
         bench.disk.close();
         bench.stop();

@@ -46,6 +46,7 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 const SETTINGS: Settings = Settings {
     depth: 16,
     buffers: 12,
+    largest_transfer: vhost_user_blk_frontend::MAX_TRANSFER,
     delay: 0,
 };
 

@@ -11,7 +11,8 @@ use wire::io_message::{IoMessage, IoMessageType, Repr, SIZE};
 use super::{DEPTH, Improper, Link, Load, LoadState, Malformed, Task};
 use crate::hammer::verifier::{Account, Entry, Pattern, Reading, Version};
 use crate::matrix::Layout;
-use crate::role::{ControlPeer as _, Violation};
+use crate::role::ControlPeer as _;
+use crate::violation::Violation;
 
 /// Sleep between two idle polls.
 const PAUSE: Duration = Duration::from_millis(1);

@@ -8,8 +8,9 @@ use wire::release::Release;
 
 use super::service::{HostMemory, Service};
 use super::{BLOCK, BLOCKS, Plan, content};
-use crate::role::{Check, Fixture, IoChannel, Violation};
+use crate::role::{Check, Fixture, IoChannel};
 use crate::target::{IoOfRelease, Messages};
+use crate::violation::Violation;
 
 /// A request, and the worker of the initiator that sent it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

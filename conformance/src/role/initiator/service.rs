@@ -8,9 +8,8 @@ use wire::release::Release;
 
 use super::Plan;
 use super::data_path::{Bounds, DataPath, Io};
-use crate::role::{
-    ComchPeer, ControlPeer as _, During as _, Fixture, IoChannel, Polled, Running, Step, Violation,
-};
+use crate::role::{ComchPeer, ControlPeer as _, Fixture, IoChannel, Polled, Running, Step};
+use crate::violation::{During as _, Violation};
 
 /// A service and its initiator.
 pub(super) struct Service {

@@ -6,7 +6,8 @@ use wire::control::{ErrorResponse, Message, Payload};
 
 use super::Plan;
 use super::service::Service;
-use crate::role::{Check, Fixture, Step, Violation};
+use crate::role::{Check, Fixture, Step};
+use crate::violation::Violation;
 use deployment::process::Signal;
 
 pub(super) const CHECKS: &[Check] = &[

@@ -14,8 +14,9 @@ use wire::io_message::IoMessageType::{self, Flush, Read, Write, WriteFua};
 use wire::io_message::{IoMessage, Repr, SIZE};
 
 use super::{BLOCK, BLOCKS, Heard, MEMORY_BLOCKS, Peers, TRANSACTIONS, scripts};
-use crate::role::{Check, During as _, Fixture, Step, Violation};
+use crate::role::{Check, Fixture, Step};
 use crate::target::{Fault, Script};
+use crate::violation::{During as _, Violation};
 
 /// Checks of I/O through this service.
 pub(super) fn checks(role: Role) -> Vec<Check> {

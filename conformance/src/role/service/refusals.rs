@@ -9,7 +9,8 @@ use wire::control::{
 };
 
 use super::{BLOCK, Heard, Peers, Reply, SPLIT, TRANSACTIONS, expect_answer, presented, scripts};
-use crate::role::{Check, During as _, Fixture, Step, Violation};
+use crate::role::{Check, Fixture, Step};
+use crate::violation::{During as _, Violation};
 
 const WATCH: Duration = Duration::from_millis(60);
 

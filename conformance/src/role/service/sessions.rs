@@ -11,7 +11,8 @@ use wire::control::{
 };
 
 use super::{Heard, Peers, Reply, TRANSACTIONS, describe, expect_answer, presented, scripts};
-use crate::role::{Check, Fixture, Step, Violation};
+use crate::role::{Check, Fixture, Step};
+use crate::violation::Violation;
 
 /// Time for which no event may occur.
 const WATCH: Duration = Duration::from_millis(120);

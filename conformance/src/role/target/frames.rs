@@ -8,9 +8,8 @@ use wire::control::{
 };
 
 use super::{Plan, Service, Step, describe, is_error, one_of_each};
-use crate::role::{
-    Check, ControlPeer as _, During as _, Fixture, Polled, Running, TcpPeer, Violation,
-};
+use crate::role::{Check, ControlPeer as _, Fixture, Polled, Running, TcpPeer};
+use crate::violation::{During as _, Violation};
 
 /// Time for a target to read one segment before the next.
 const APART: Duration = Duration::from_micros(200);

@@ -8,7 +8,8 @@ use wire::io_message::{IoMessage, IoMessageType, Repr};
 use wire::sbc::Header;
 
 use super::{Plan, Service, Step, parse};
-use crate::role::{Check, During as _, Fixture, Running, Violation};
+use crate::role::{Check, Fixture, Running};
+use crate::violation::{During as _, Violation};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {

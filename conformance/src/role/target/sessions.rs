@@ -7,7 +7,8 @@ use wire::control::{Payload, RdmaConnectionRole, StorageDetails};
 
 use super::io::{read, write};
 use super::{Plan, Service, Step};
-use crate::role::{Check, ControlPeer as _, During as _, Fixture, Polled, TcpPeer, Violation};
+use crate::role::{Check, ControlPeer as _, Fixture, Polled, TcpPeer};
+use crate::violation::{During as _, Violation};
 
 /// Time in which an incorrect target would serve a second client.
 const SERVICE_WINDOW: Duration = Duration::from_millis(150);

@@ -9,7 +9,8 @@ use wire::io_message::{Repr, SIZE, Version};
 
 use super::io::{read, write};
 use super::{Plan, Service, Step, describe};
-use crate::role::{Check, During as _, Fixture, Running, Violation};
+use crate::role::{Check, Fixture, Running};
+use crate::violation::{During as _, Violation};
 
 /// Size of a block in bytes.
 const BLOCK: usize = 4096;

@@ -18,6 +18,7 @@ use super::{Journal, Script, Settings, Side, Step, compare};
 use crate::role::REMOTE;
 use crate::target::{Fault, Session};
 use crate::transcript::{Event, Piece, Splitter};
+use crate::violation::{During as _, Violation};
 
 /// Live resources of the replayed side.
 pub(super) trait Part {
@@ -26,7 +27,7 @@ pub(super) trait Part {
     /// # Errors
     ///
     /// A description of the resource that cannot be created.
-    fn send(&mut self, recorded: &Message, is_refused: bool) -> Result<Message, String>;
+    fn send(&mut self, recorded: &Message, is_refused: bool) -> Result<Message, Violation>;
 
     /// Uses the contents of a received message instead of the recorded one.
     ///
@@ -38,14 +39,14 @@ pub(super) trait Part {
         recorded: &Message,
         came: &Message,
         is_refused: bool,
-    ) -> Result<(), String>;
+    ) -> Result<(), Violation>;
 
     /// Makes progress; returns `true` if there was any.
     ///
     /// # Errors
     ///
     /// Its data path has failed.
-    fn progress(&mut self) -> Result<bool, String>;
+    fn progress(&mut self) -> Result<bool, Violation>;
 
     /// Returns `true` if the time of the next event depends on an initiator, so that there is no timeout.
     fn is_patient(&self) -> bool;
@@ -111,7 +112,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    fn send(&mut self, step: &Step) -> Result<(), String> {
+    fn send(&mut self, step: &Step) -> Result<(), Violation> {
         let bytes = match &step.event {
             Event::Frame(frame) => {
                 let live = self.part.send(&frame.message, step.is_refused)?;
@@ -129,10 +130,10 @@ impl<'a> Player<'a> {
         };
         self.peer
             .send(&bytes, Instant::now() + self.settings.timeout)
-            .map_err(|error| format!("cannot be sent: {error}"))
+            .during("cannot be sent")
     }
 
-    fn expect(&mut self, step: &Step, journal: &mut Journal) -> Result<(), String> {
+    fn expect(&mut self, step: &Step, journal: &mut Journal) -> Result<(), Violation> {
         let started = Instant::now();
         let mut notes = Vec::new();
         let mut differences = Vec::new();
@@ -145,9 +146,9 @@ impl<'a> Player<'a> {
                 let compared = compare(recorded, &came, ids);
                 (differences, notes) = (compared.differences, compared.notes);
                 if compared.is_other {
-                    fatal = Some(differences.join("; "));
+                    fatal = Some(Violation::new(differences.join("; ")));
                 } else if let Err(why) = self.part.receive(recorded, &came, step.is_refused) {
-                    differences.push(why);
+                    differences.push(why.to_string());
                 }
             }
             Event::Raw(expected) => {
@@ -158,14 +159,20 @@ impl<'a> Player<'a> {
             }
             Event::Closed => match self.wait(started)? {
                 Came::Piece(piece) => {
-                    return Err(format!("expected its end, got {}", describe(&piece)));
+                    return Err(Violation::new(format!(
+                        "expected its end, got {}",
+                        describe(&piece)
+                    )));
                 }
                 Came::Failed(error) => notes.push(format!("it failed instead: {error}")),
                 Came::Closed | Came::Nothing => {}
             },
             Event::Failed(_) => match self.wait(started)? {
                 Came::Piece(piece) => {
-                    return Err(format!("expected no more, got {}", describe(&piece)));
+                    return Err(Violation::new(format!(
+                        "expected no more, got {}",
+                        describe(&piece)
+                    )));
                 }
                 Came::Closed | Came::Failed(_) | Came::Nothing => {}
             },
@@ -181,17 +188,22 @@ impl<'a> Player<'a> {
         }
     }
 
-    fn frame(&mut self, started: Instant) -> Result<Message, String> {
+    fn frame(&mut self, started: Instant) -> Result<Message, Violation> {
         match self.wait(started)? {
             Came::Piece(Piece::Frame(frame)) => Ok(frame.message),
-            Came::Piece(raw) => Err(format!("expected it, got {}", describe(&raw))),
-            Came::Closed => Err("expected it, the connection was closed".to_owned()),
-            Came::Failed(error) => Err(format!("expected it, the connection failed: {error}")),
-            Came::Nothing => Err("expected it, got nothing".to_owned()),
+            Came::Piece(raw) => Err(Violation::new(format!(
+                "expected it, got {}",
+                describe(&raw)
+            ))),
+            Came::Closed => Err(Violation::new("expected it, the connection was closed")),
+            Came::Failed(error) => Err(Violation::new(format!(
+                "expected it, the connection failed: {error}"
+            ))),
+            Came::Nothing => Err(Violation::new("expected it, got nothing")),
         }
     }
 
-    fn raw(&mut self, expected: usize, started: Instant) -> Result<Bytes, String> {
+    fn raw(&mut self, expected: usize, started: Instant) -> Result<Bytes, Violation> {
         let mut bytes = BytesMut::new();
         while bytes.len() < expected {
             match self.wait(started)? {
@@ -207,23 +219,25 @@ impl<'a> Player<'a> {
     }
 
     /// Waits for the next event.
-    fn wait(&mut self, started: Instant) -> Result<Came, String> {
+    fn wait(&mut self, started: Instant) -> Result<Came, Violation> {
         loop {
             match self.peer.receive() {
                 Came::Nothing => {}
                 came => return Ok(came),
             }
             if (self.stop)() {
-                return Err("interrupted".to_owned());
+                return Err(Violation::new("interrupted"));
             }
             if !self.part.is_patient() && started.elapsed() >= self.settings.timeout {
-                return Err(format!(
+                return Err(Violation::new(format!(
                     "expected it within {:?}, got nothing",
                     self.settings.timeout
-                ));
+                )));
             }
             if self.deadline.is_some_and(|end| Instant::now() >= end) {
-                return Err("expected it within the session timeout, got nothing".to_owned());
+                return Err(Violation::new(
+                    "expected it within the session timeout, got nothing",
+                ));
             }
             if !self.part.progress()? {
                 Peer::pause();
@@ -426,25 +440,24 @@ impl Service {
     }
 
     /// Creates memory and workers for a session, and returns the blob of the memory.
-    fn init(&mut self, init: &InitStorage) -> Result<Bytes, String> {
+    fn init(&mut self, init: &InitStorage) -> Result<Bytes, Violation> {
         if init.core_count > MOST_WORKERS {
-            return Err(format!(
+            return Err(Violation::new(format!(
                 "expected at most {MOST_WORKERS} workers to replay, the recording has {}",
                 init.core_count
-            ));
+            )));
         }
         let blocks = init.transaction_count as usize * init.core_count as usize;
         let size = (self.block_size as usize)
             .saturating_mul(blocks)
             .clamp(BLOCK_SIZE as usize, MOST_MEMORY);
-        let device = Device::open(&self.device).map_err(text)?;
-        let region = MemoryRegion::new(size).map_err(text)?;
-        let memory = Mmap::register(&device, region, REMOTE).map_err(text)?;
-        let blob = memory.export_rdma(&device).map_err(text)?;
+        let device = Device::open(&self.device)?;
+        let region = MemoryRegion::new(size)?;
+        let memory = Mmap::register(&device, region, REMOTE)?;
+        let blob = memory.export_rdma(&device)?;
         let workers = (0..init.core_count)
             .map(|_| Worker::new(&device))
-            .collect::<doca::Result<_>>()
-            .map_err(text)?;
+            .collect::<doca::Result<_>>()?;
         self.session = Some(LiveSession {
             workers,
             _memory: memory,
@@ -452,21 +465,19 @@ impl Service {
         Ok(blob.into())
     }
 
-    fn worker(&mut self, details: &RdmaConnectionDetails) -> Result<&mut Worker, String> {
+    fn worker(&mut self, details: &RdmaConnectionDetails) -> Result<&mut Worker, Violation> {
         self.session
             .as_mut()
             .and_then(|session| session.workers.get_mut(details.context_index as usize))
             .ok_or_else(|| {
-                format!(
-                    "the recording has no worker {} before it",
-                    details.context_index
-                )
+                let index = details.context_index;
+                Violation::new(format!("the recording has no worker {index} before it"))
             })
     }
 }
 
 impl Part for Service {
-    fn send(&mut self, recorded: &Message, is_refused: bool) -> Result<Message, String> {
+    fn send(&mut self, recorded: &Message, is_refused: bool) -> Result<Message, Violation> {
         let payload = match &recorded.payload {
             // A malformed request is replayed unchanged.
             payload if is_refused => payload.clone(),
@@ -475,7 +486,7 @@ impl Part for Service {
                 ..init.clone()
             }),
             Payload::CreateRdmaConnectionRequest(details) => {
-                let blob = self.worker(details)?.export(details.role).map_err(text)?;
+                let blob = self.worker(details)?.export(details.role)?;
                 Payload::CreateRdmaConnectionRequest(RdmaConnectionDetails {
                     connection_details: blob.into(),
                     ..details.clone()
@@ -489,7 +500,7 @@ impl Part for Service {
         })
     }
 
-    fn receive(&mut self, _: &Message, came: &Message, _: bool) -> Result<(), String> {
+    fn receive(&mut self, _: &Message, came: &Message, _: bool) -> Result<(), Violation> {
         match &came.payload {
             Payload::QueryStorageResponse(StorageDetails { block_size, .. }) => {
                 self.block_size = *block_size;
@@ -497,9 +508,7 @@ impl Part for Service {
             Payload::CreateRdmaConnectionResponse(details) => self
                 .worker(details)?
                 .connect(details.role, &details.connection_details)
-                .map_err(|error| {
-                    format!("connection_details: expected some that connect: {error}")
-                })?,
+                .during("connection_details: expected some that connect")?,
             Payload::StartStorageResponse if self.probe => {
                 let (block_size, timeout) = (self.block_size, self.timeout);
                 let workers = self
@@ -507,11 +516,9 @@ impl Part for Service {
                     .iter_mut()
                     .flat_map(|session| &mut session.workers);
                 for (index, worker) in workers.enumerate() {
-                    worker.probe(block_size, timeout).map_err(|why| {
-                        format!(
-                            "worker {index}: expected a block through the live connections: {why}"
-                        )
-                    })?;
+                    worker.probe(block_size, timeout).during(format_args!(
+                        "worker {index}: expected a block through the live connections"
+                    ))?;
                 }
             }
             Payload::ShutdownResponse => self.session = None,
@@ -520,7 +527,7 @@ impl Part for Service {
         Ok(())
     }
 
-    fn progress(&mut self) -> Result<bool, String> {
+    fn progress(&mut self) -> Result<bool, Violation> {
         Ok(false)
     }
 
@@ -577,19 +584,19 @@ impl Worker {
         Ok(blob)
     }
 
-    fn connect(&mut self, role: RdmaConnectionRole, blob: &[u8]) -> Result<(), String> {
+    fn connect(&mut self, role: RdmaConnectionRole, blob: &[u8]) -> Result<(), Violation> {
         let connection = self.connections[role as usize]
             .as_ref()
-            .ok_or("there was no request for it")?;
-        self.rdma(role).connect(connection, blob).map_err(text)
+            .ok_or_else(|| Violation::new("there was no request for it"))?;
+        Ok(self.rdma(role).connect(connection, blob)?)
     }
 
     /// Reads the first block of the storage: request and answer use one connection, the block uses the other one and the
     /// memory.
-    fn probe(&mut self, block_size: u32, timeout: Duration) -> Result<(), String> {
+    fn probe(&mut self, block_size: u32, timeout: Duration) -> Result<(), Violation> {
         let connection = self.connections[RdmaConnectionRole::IoControl as usize]
             .as_ref()
-            .ok_or("there is none for I/O messages")?;
+            .ok_or_else(|| Violation::new("there is none for I/O messages"))?;
         let request = Repr {
             message_type: IoMessageType::Read,
             user_data: USER_DATA,
@@ -598,17 +605,14 @@ impl Worker {
             requester_offset: 0,
             storage_offset: 0,
         };
-        let inventory = BufInventory::new(2).map_err(text)?;
+        let inventory = BufInventory::new(2)?;
         let place = |index: usize| inventory.buf(&self.messages, (index * SIZE) as u64, SIZE);
-        let (question, answer) = (place(0).map_err(text)?, place(1).map_err(text)?);
-        question.write_data(&request.to_bytes()).map_err(text)?;
-        let receive = self.control.receive_task(&answer, ANSWER).map_err(text)?;
-        let send = self
-            .control
-            .send_task(connection, &question, QUESTION)
-            .map_err(text)?;
-        receive.submit().map_err(text)?;
-        send.submit().map_err(text)?;
+        let (question, answer) = (place(0)?, place(1)?);
+        question.write_data(&request.to_bytes())?;
+        let receive = self.control.receive_task(&answer, ANSWER)?;
+        let send = self.control.send_task(connection, &question, QUESTION)?;
+        receive.submit()?;
+        send.submit()?;
         self.probe = Some(Probe {
             _question: send,
             _answer: receive,
@@ -617,15 +621,16 @@ impl Worker {
         loop {
             match self.pe.poll() {
                 Some(doca::Event::Task(done)) => {
-                    done.result
-                        .map_err(|code| format!("a task failed: {code}"))?;
+                    done.result.during("a task failed")?;
                     if done.token == ANSWER {
                         return check(&answer, &request);
                     }
                 }
                 Some(_) => {}
                 None if Instant::now() >= deadline => {
-                    return Err(format!("nothing was received within {timeout:?}"));
+                    return Err(Violation::new(format!(
+                        "nothing was received within {timeout:?}"
+                    )));
                 }
                 None => {}
             }
@@ -633,11 +638,11 @@ impl Worker {
     }
 }
 
-fn check(answer: &Buf, request: &Repr) -> Result<(), String> {
+fn check(answer: &Buf, request: &Repr) -> Result<(), Violation> {
     let mut bytes = [0; SIZE];
-    let len = answer.read_data(&mut bytes).map_err(text)?;
-    let view = IoMessage::new_checked(&bytes[..len]).map_err(text)?;
-    let came = Repr::parse(&view).map_err(text)?;
+    let len = answer.read_data(&mut bytes)?;
+    let view = IoMessage::new_checked(&bytes[..len])?;
+    let came = Repr::parse(&view)?;
     let expected = Repr {
         message_type: IoMessageType::Result,
         ..*request
@@ -645,12 +650,10 @@ fn check(answer: &Buf, request: &Repr) -> Result<(), String> {
     if came == expected {
         Ok(())
     } else {
-        Err(format!("expected {expected:?}, got {came:?}"))
+        Err(Violation::new(format!(
+            "expected {expected:?}, got {came:?}"
+        )))
     }
-}
-
-fn text(error: impl ToString) -> String {
-    error.to_string()
 }
 
 // Target side: recorded responses with live connections, and a storage.
@@ -681,11 +684,11 @@ impl Target {
     }
 
     /// Creates the storage that the recorded target reported.
-    fn open(&mut self, total_size: u64, block_size: u32) -> Result<(), String> {
+    fn open(&mut self, total_size: u64, block_size: u32) -> Result<(), Violation> {
         if total_size > MOST_CAPACITY {
-            return Err(format!(
+            return Err(Violation::new(format!(
                 "expected a storage of at most {MOST_CAPACITY} bytes to replay, the recording has {total_size}"
-            ));
+            )));
         }
         let mut content = std::mem::take(&mut self.content);
         content.resize(total_size as usize, 0);
@@ -698,13 +701,13 @@ impl Target {
             records: None,
             release: Release::default(),
         };
-        self.session = Some(Session::new(&script).map_err(|error| error.to_string())?);
+        self.session = Some(Session::new(&script)?);
         Ok(())
     }
 }
 
 impl Part for Target {
-    fn send(&mut self, recorded: &Message, _: bool) -> Result<Message, String> {
+    fn send(&mut self, recorded: &Message, _: bool) -> Result<Message, Violation> {
         if let Payload::QueryStorageResponse(details) = &recorded.payload {
             self.open(details.total_size, details.block_size)?;
         }
@@ -729,7 +732,7 @@ impl Part for Target {
         recorded: &Message,
         came: &Message,
         is_refused: bool,
-    ) -> Result<(), String> {
+    ) -> Result<(), Violation> {
         self.has_begun = true;
         let mut live = Ok(None);
         if let (Some(session), false) = (&mut self.session, is_refused) {
@@ -737,17 +740,17 @@ impl Part for Target {
         }
         let (live, wrong) = match live {
             Ok(live) => (live, Ok(())),
-            Err(error) => (None, Err(error.to_string())),
+            Err(error) => (None, Err(error.into())),
         };
         self.pending
             .insert(recorded.message_id, (came.clone(), live));
         wrong
     }
 
-    fn progress(&mut self) -> Result<bool, String> {
+    fn progress(&mut self) -> Result<bool, Violation> {
         match &mut self.session {
             Some(session) if session.is_running() => {
-                session.progress().map_err(|error| error.to_string())?;
+                session.progress()?;
                 Ok(true)
             }
             _ => Ok(false),

@@ -7,8 +7,9 @@ use wire::io_message::{IoMessage, Repr, SIZE};
 
 use super::{Volume, answered, content, contents};
 use crate::role::service::{BLOCK, BLOCKS, Peers, Reply};
-use crate::role::{Check, Fixture, Step, Violation};
+use crate::role::{Check, Fixture, Step};
 use crate::target::Fault;
+use crate::violation::Violation;
 
 /// An error code that services do not generate themselves.
 const CODE: u32 = doca::ErrorCode::NOT_PERMITTED.0;

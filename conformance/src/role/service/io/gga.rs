@@ -5,7 +5,8 @@ use wire::io_message::IoMessageType::{self, Read, Write};
 
 use super::{HALF, Volume, content, contents, holding};
 use crate::role::service::{BLOCK, BLOCKS, Peers, Reply};
-use crate::role::{Check, Fixture, Step, Violation};
+use crate::role::{Check, Fixture, Step};
+use crate::violation::Violation;
 
 /// Flag for recovering one half in every read.
 const RECOVER: [&str; 2] = ["--trigger-recovery-read-every-n", "1"];
