@@ -16,7 +16,8 @@ mod ctx;
 mod idle;
 
 pub(crate) use ctx::{
-    Completion, Ctx, CtxState, Driver, Event, Started, Task, TaskCallback, TaskOf, TaskPool,
+    Completion, Ctx, CtxState, Driver, Event, MAX_TASKS, Started, Task, TaskCallback, TaskOf,
+    TaskPool,
 };
 #[cfg(test)]
 pub(crate) use idle::with_sleeps_of;
