@@ -66,7 +66,7 @@ pub unsafe extern "C" fn doca_pe_destroy(pe: *mut doca_pe) -> doca_error_t {
 }
 
 /// Delivers pending events. Returns 1 if there were any, otherwise 0; in that case it may have slept for up to 1 ms, or
-/// longer if the thread has been idle for more than 10 s; `SOFTDOCA_IDLE` can change that.
+/// longer if the thread has been idle for more than 5 s; `SOFTDOCA_IDLE` can change that.
 ///
 /// # Safety
 /// `pe` is NULL or a live engine, not used by another thread during the call.

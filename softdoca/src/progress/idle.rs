@@ -49,9 +49,9 @@ const LONGEST_SHORT_SLEEP: Duration = Duration::from_millis(1);
 const LONGEST_SLEEP: Duration = Duration::from_millis(50);
 /// Idle time after which sleeps may be longer. A sleep of 1 ms costs about 35 us of CPU time, of which the kernel's timer
 /// takes the most: several hundredths of a CPU.
-const LONG_IDLE_TIME: Duration = Duration::from_secs(10);
+const LONG_IDLE_TIME: Duration = Duration::from_secs(5);
 /// Part of a longer idle time that a sleep may take: the CPU usage is far below a hundredth then.
-const PART_OF_IDLE_TIME: u32 = 1_000;
+const PART_OF_IDLE_TIME: u32 = 500;
 /// Number of short sleeps for which an engine stays armed: arming takes four system calls. Connections that the program
 /// has made since are polled before each sleep, but cannot end it before the engine is armed again.
 const SLEEPS_PER_ARMING: u32 = 16;
@@ -509,11 +509,11 @@ mod tests {
     #[test]
     fn sleeps_are_short_until_the_thread_has_been_idle_for_long() {
         let longest = |seconds| longest_sleep(Strategy::Sleep(None), Duration::from_secs(seconds));
-        for seconds in [0, 1, 9] {
+        for seconds in [0, 1, 4] {
             assert_eq!(longest(seconds), Duration::from_millis(1));
         }
-        assert_eq!(longest(10), Duration::from_millis(10));
-        for seconds in [50, 100_000] {
+        assert_eq!(longest(5), Duration::from_millis(10));
+        for seconds in [25, 100_000] {
             assert_eq!(longest(seconds), Duration::from_millis(50));
         }
         let most = Duration::from_millis(20);
