@@ -1,7 +1,7 @@
 //! Progress engines, which turn callbacks into values.
 
 use std::any::TypeId;
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::ptr::{self, NonNull};
 use std::rc::Rc;
@@ -50,7 +50,8 @@ pub struct PeStats {
 /// The part of a progress engine that is shared with contexts.
 pub(crate) struct PeInner {
     pe: NonNull<sys::doca_pe>,
-    notification: RawFd,
+    /// Asked for when it is needed: softdoca's calls of progress do not sleep once the program has it.
+    notification: OnceCell<RawFd>,
     queue: Rc<EventQueue>,
     hits: Cell<u64>,
     misses: Cell<u64>,
@@ -82,22 +83,9 @@ impl Pe {
         // SAFETY: the out-parameter is valid.
         unsafe { call!(doca_pe_create(&mut pe)) }?;
         let pe = non_null("doca_pe_create", pe)?;
-        let mut notification = -1;
-        // SAFETY: the engine was just created, the out-parameter is valid.
-        let result = unsafe {
-            call!(doca_pe_get_notification_handle(
-                pe.as_ptr(),
-                &mut notification
-            ))
-        };
-        if let Err(error) = result {
-            // SAFETY: not used elsewhere, and without contexts.
-            let _ = unsafe { sys::doca_pe_destroy(pe.as_ptr()) };
-            return Err(error);
-        }
         let inner = PeInner {
             pe,
-            notification,
+            notification: OnceCell::new(),
             queue: Rc::default(),
             hits: Cell::new(0),
             misses: Cell::new(0),
@@ -229,11 +217,16 @@ impl Pe {
     }
 }
 
-/// The descriptor that becomes readable at the next event after [`Pe::arm`]. For `epoll`; it must not be read.
+/// The descriptor that becomes readable at the next event after [`Pe::arm`]. For `epoll`; it must not be read. With
+/// softdoca, [`Pe::poll`] does not sleep once the program has asked for it.
+///
+/// # Panics
+///
+/// If DOCA refuses it, for which a live engine has no reason.
 impl AsFd for Pe {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the descriptor is the engine's, which lives as long as the borrow.
-        unsafe { BorrowedFd::borrow_raw(self.inner.notification) }
+        unsafe { BorrowedFd::borrow_raw(self.inner.notification()) }
     }
 }
 
@@ -244,6 +237,16 @@ impl PeInner {
 
     pub(crate) fn queue(&self) -> &Rc<EventQueue> {
         &self.queue
+    }
+
+    fn notification(&self) -> RawFd {
+        *self.notification.get_or_init(|| {
+            let mut handle = -1;
+            // SAFETY: the engine is live, the out-parameter is valid.
+            unsafe { call!(doca_pe_get_notification_handle(self.as_ptr(), &mut handle)) }
+                .expect("an engine has a notification handle");
+            handle
+        })
     }
 
     /// Calls `doca_pe_progress`. Callbacks only fill the queue, so no code of the user runs.

@@ -29,7 +29,7 @@ pub(crate) const MAX_BUF_SIZE: usize = 128 << 20;
 /// Maximum number of bufs in a list.
 pub(crate) const MAX_BUF_LIST_LEN: usize = 64;
 /// Maximum number of tasks of one instance, all kinds together.
-pub(crate) const MAX_TASKS: u32 = 65_536;
+pub(crate) const MAX_TASKS: u32 = crate::progress::MAX_TASKS;
 
 /// Bytes to process before other contexts are progressed, whatever the number of tasks: about 10 us of erasure coding,
 /// up to 100 us of decompression.

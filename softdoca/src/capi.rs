@@ -999,4 +999,25 @@ mod tests {
     fn a_program_without_mistakes_gets_no_report() {
         assert_eq!(reports("nothing", "1"), [""; 0]);
     }
+
+    /// A program that has the notification handle polls the engine when it is readable, and something else.
+    #[test]
+    fn a_thread_whose_program_has_the_notification_handle_does_not_sleep() {
+        let (mut pe, mut handle) = (std::ptr::null_mut(), -1);
+        // SAFETY: an engine of this thread, and valid out-parameters.
+        unsafe {
+            assert_eq!(doca_pe_create(&mut pe), 0);
+            assert_eq!(doca_pe_get_notification_handle(pe, &mut handle), 0);
+        }
+        let started = std::time::Instant::now();
+        let sleep = std::time::Duration::from_secs(1);
+        crate::progress::with_sleeps_of(sleep, || {
+            // SAFETY: the engine is live, and of this thread.
+            (0..2000).for_each(|_| _ = unsafe { doca_pe_progress(pe) });
+        });
+        let took = started.elapsed();
+        assert!(took < 100 * sleep, "2000 calls took {took:?}");
+        // SAFETY: live, without contexts, and not used afterwards.
+        assert_eq!(unsafe { doca_pe_destroy(pe) }, 0);
+    }
 }

@@ -139,7 +139,8 @@ impl From<rustix::io::Errno> for Error {
     fn from(errno: rustix::io::Errno) -> Error {
         use rustix::io::Errno;
         match errno {
-            Errno::NOMEM | Errno::NOBUFS => Error::NoMemory,
+            // The pages of the functions that open descriptors name no other error for missing resources.
+            Errno::NOMEM | Errno::NOBUFS | Errno::MFILE | Errno::NFILE => Error::NoMemory,
             Errno::AGAIN | Errno::INTR => Error::Again,
             Errno::ACCESS | Errno::PERM => Error::NotPermitted,
             Errno::NOENT => Error::NotFound,
@@ -176,6 +177,14 @@ mod tests {
         assert_eq!(c_name(0), c"DOCA_SUCCESS");
         assert_eq!(c_name(u32::MAX), c"unrecognized error code");
         assert_eq!(c_description(31), c"unrecognized error code");
+    }
+
+    #[test]
+    fn missing_resources_are_missing_memory() {
+        use rustix::io::Errno;
+        for errno in [Errno::NOMEM, Errno::NOBUFS, Errno::MFILE, Errno::NFILE] {
+            assert_eq!(Error::from(errno), Error::NoMemory);
+        }
     }
 
     #[test]

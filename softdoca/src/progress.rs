@@ -16,7 +16,8 @@ mod ctx;
 mod idle;
 
 pub(crate) use ctx::{
-    Completion, Ctx, CtxState, Driver, Event, Started, Task, TaskCallback, TaskOf, TaskPool,
+    Completion, Ctx, CtxState, Driver, Event, MAX_TASKS, Started, Task, TaskCallback, TaskOf,
+    TaskPool,
 };
 #[cfg(test)]
 pub(crate) use idle::with_sleeps_of;
@@ -77,6 +78,7 @@ pub(crate) struct Pe {
     watched_messages: Cell<u32>,
     watched_liveness: Cell<u32>,
     calls: Cell<u32>,
+    activity_when_armed: Cell<usize>,
     /// The context to poll first: 0, except after a call that was delayed by another process's agent.
     interrupted_at: Cell<usize>,
     /// Nesting depth of polls: more than 1 if a callback makes progress itself.
@@ -111,6 +113,7 @@ impl Pe {
             watched_messages: Cell::new(0),
             watched_liveness: Cell::new(0),
             calls: Cell::new(0),
+            activity_when_armed: Cell::new(0),
             interrupted_at: Cell::new(0),
             polls: Cell::new(0),
             polled: Cell::new(std::ptr::null()),
@@ -253,12 +256,46 @@ impl Pe {
 
     #[inline(always)]
     fn progress_once(&self) -> bool {
-        self.wake_up();
+        if self.sleeper.is_armed() {
+            if self.stays_armed() {
+                return self.progress_armed();
+            }
+            self.wake_up();
+        }
         if let events @ 1.. = self.round() {
             idle::found_work(events);
             return true;
         }
         idle::found_nothing(&self.sleeper, || self.arm(), || self.is_stopping())
+    }
+
+    /// `true` if the engine can stay armed: the thread has slept, and the program has changed nothing since.
+    #[cold]
+    fn stays_armed(&self) -> bool {
+        let activity = self.activity();
+        let is_unchanged = self.activity_when_armed.get() == activity;
+        is_unchanged && !self.is_stopping() && self.sleeper.stays_armed()
+    }
+
+    /// Polls the contexts and sleeps again. The watched descriptors are polled after a wake-up.
+    #[cold]
+    fn progress_armed(&self) -> bool {
+        if let events @ 1.. = self.drain_all() {
+            self.wake_up();
+            idle::found_work(events);
+            return true;
+        }
+        idle::found_nothing(&self.sleeper, || Arming::Armed, || false)
+    }
+
+    /// A number that differs after a submission, the start or the stop of a context.
+    fn activity(&self) -> usize {
+        let contexts = self.contexts.borrow();
+        let active = contexts
+            .iter()
+            .filter(|ctx| ctx.state() != CtxState::Idle)
+            .map(|ctx| 1 + 2 * ctx.tasks_in_flight());
+        active.sum()
     }
 
     /// `true` while a context is stopping. Programs then call progress a fixed number of times, once for every task in
@@ -386,6 +423,7 @@ impl Pe {
     /// Requests a wake-up from all peers, unless an event is found.
     pub(crate) fn arm(&self) -> Arming {
         self.sleeper.set_armed(true);
+        self.activity_when_armed.set(self.activity());
         let mut index = 0;
         while let Some(ctx) = self.context_at(index) {
             if ctx.state() != CtxState::Idle {
@@ -727,17 +765,62 @@ mod tests {
         assert!(took < 10 * sleep, "20 calls took {took:?}");
     }
 
-    /// A program that waits on the notification handle polls the engine when it is readable, and something else.
+    /// A context that counts how often it is armed.
+    #[derive(Default)]
+    struct Armed(Cell<u32>);
+
+    impl Driver for Armed {
+        fn start(&self, _: &Ctx) -> Result<Started> {
+            Ok(Started::Running)
+        }
+
+        fn submit(&self, _: &Ctx, _: &Task) -> Result<()> {
+            Err(Error::NotSupported)
+        }
+
+        fn next_event(&self, _: &Ctx) -> Option<Event> {
+            None
+        }
+
+        fn flush(&self, _: &Ctx) {}
+
+        fn finish_stop(&self, _: &Ctx) -> bool {
+            true
+        }
+
+        fn arm(&self) {
+            self.0.set(self.0.get() + 1);
+        }
+    }
+
+    /// Sleeps of a millisecond would cost a multiple of a hundredth of a CPU if each of them armed all rings.
     #[test]
-    fn a_thread_whose_program_requests_notifications_does_not_sleep() {
-        let f = fixture(false);
-        f.ctx.start().expect("start");
-        f.pe.set_notifies();
+    fn an_engine_stays_armed_between_short_sleeps() {
+        let pe = Pe::new().expect("an engine");
+        let ctx = Ctx::new(Armed::default());
+        pe.connect(&ctx).expect("a fresh context");
+        ctx.start().expect("a context");
+        let armed = || ctx.driver_as::<Armed>().expect("the driver").0.get();
+        let sleeps_of = |duration, calls: u32| {
+            with_sleeps_of(duration, || (0..calls).for_each(|_| _ = pe.progress()));
+        };
+        sleeps_of(std::time::Duration::from_micros(1), 500);
+        let before = armed();
+        sleeps_of(std::time::Duration::from_micros(1), 160);
+        assert_eq!(armed() - before, 10, "armings for 160 sleeps");
+        // A context that starts is armed before the next sleep, whatever the number of calls.
+        let late = Ctx::new(Armed::default());
+        pe.connect(&late).expect("a fresh context");
+        late.start().expect("a context");
+        sleeps_of(std::time::Duration::from_micros(1), 1);
+        assert_eq!(late.driver_as::<Armed>().expect("the driver").0.get(), 1);
+        // Peers wake the engine although it was not armed again.
+        sleeps_of(std::time::Duration::from_micros(1), 1);
+        pe.wake().ring();
         let started = std::time::Instant::now();
-        let sleep = std::time::Duration::from_secs(1);
-        with_sleeps_of(sleep, || (0..2000).for_each(|_| _ = f.pe.progress()));
-        let took = started.elapsed();
-        assert!(took < 100 * sleep, "2000 calls took {took:?}");
+        let sleep = std::time::Duration::from_secs(60);
+        sleeps_of(sleep, 1);
+        assert!(started.elapsed() < sleep, "nothing has woken the engine");
     }
 
     #[test]

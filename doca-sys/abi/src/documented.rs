@@ -16,7 +16,7 @@ pub struct DocumentedError {
 /// How the tests provoke an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Provocation {
-    /// Generated calls: each pointer argument in turn is NULL, the others are valid.
+    /// Generated calls: each pointer argument in turn is NULL, or a number out of range, and the others are valid.
     Null,
     /// A generated call with valid arguments, the objects of which are started.
     Started,
@@ -181,7 +181,7 @@ pub const DOCUMENTED_ERRORS: &[DocumentedError] = documented! {
         NO_MEMORY Never(Memory) "memory is exhausted";
     doca_mmap_create_from_export:
         INVALID_VALUE Null "an argument is NULL or invalid",
-        NO_MEMORY Never(Memory) "memory is exhausted",
+        NO_MEMORY Written "memory or descriptors are exhausted",
         NOT_SUPPORTED Never(Device) "the device cannot import memory",
         NOT_PERMITTED Never(Unstated) "not stated",
         DRIVER Never(Driver) "the driver fails";
@@ -293,7 +293,7 @@ pub const DOCUMENTED_ERRORS: &[DocumentedError] = documented! {
     // doca_buf_inventory.h
     doca_buf_inventory_create:
         INVALID_VALUE Null "an argument is NULL or invalid",
-        NO_MEMORY Never(Memory) "memory is exhausted";
+        NO_MEMORY Written "memory is exhausted";
     doca_buf_inventory_destroy:
         INVALID_VALUE Null "an argument is NULL or invalid",
         IN_USE Written "bufs have not been returned";
@@ -425,7 +425,7 @@ pub const DOCUMENTED_ERRORS: &[DocumentedError] = documented! {
     // doca_pe.h
     doca_pe_create:
         INVALID_VALUE Null "an argument is NULL or invalid",
-        NO_MEMORY Never(Memory) "memory is exhausted";
+        NO_MEMORY Written "memory or descriptors are exhausted";
     doca_pe_destroy:
         INVALID_VALUE Null "an argument is NULL or invalid",
         IN_USE Written "contexts are connected";
@@ -840,7 +840,7 @@ pub const DOCUMENTED_ERRORS: &[DocumentedError] = documented! {
     doca_rdma_cap_transport_type_is_supported:
         INVALID_VALUE Null "an argument is NULL or invalid",
         DRIVER Never(Driver) "the driver fails",
-        NOT_SUPPORTED Never(Choice) "the device does not support the type: the result is 0 instead";
+        NOT_SUPPORTED Written "the device does not support the type";
     doca_rdma_get_gid_index:
         INVALID_VALUE Null "an argument is NULL or invalid";
     doca_rdma_get_grh_enabled:

@@ -8,6 +8,7 @@ use role_common::budget::{EARLY_EVENTS, WAITING_CONNECTIONS};
 use role_common::control::{
     ChannelEvent, ComchClientChannel, ComchServerChannel, ControlChannel, Waiter,
 };
+use role_common::protocol::Failure;
 use role_common::shutdown::Shutdown;
 use wire::control::{Message, Payload};
 
@@ -96,18 +97,22 @@ fn messages_pass_both_ways_and_arrive_before_the_disconnection() {
     assert_eq!(client.poll(), Ok(Some(ChannelEvent::Closed)));
 }
 
+fn failure(client: &mut ComchClientChannel) -> Failure {
+    let start = Instant::now();
+    loop {
+        match client.poll() {
+            Ok(event) => assert_eq!(event, None),
+            Err(failure) => return failure,
+        }
+        assert!(start.elapsed() < TIMEOUT);
+    }
+}
+
 #[test]
 fn client_without_a_server_times_out() {
     let within = Duration::from_millis(300);
-    let mut client = client(&name("absent"), within);
     let start = Instant::now();
-    let failure = loop {
-        match client.poll() {
-            Ok(event) => assert_eq!(event, None),
-            Err(failure) => break failure,
-        }
-        assert!(start.elapsed() < TIMEOUT);
-    };
+    let failure = failure(&mut client(&name("absent"), within));
     assert!(start.elapsed() >= within);
     assert_eq!(failure.code, ErrorCode::TIME_OUT);
     assert!(failure.message.contains("role-common-absent"), "{failure}");
@@ -115,6 +120,20 @@ fn client_without_a_server_times_out() {
         failure.message.contains("--command-channel-name"),
         "{failure}"
     );
+}
+
+/// A service runs on the DPU's device, so the advice to start it would be wrong.
+#[test]
+fn client_on_the_device_of_the_dpu_is_told_to_choose_another() {
+    let name = name("dpu");
+    let _server = server(&name);
+    let device = Device::open("03:00.0").expect("DPU");
+    let within = Duration::from_millis(300);
+    let mut client = ComchClientChannel::connect(&device, &name, within).expect("progress engine");
+    let failure = failure(&mut client);
+    assert_eq!(failure.code, ErrorCode::TIME_OUT);
+    assert!(failure.message.contains("0000:03:00.0"), "{failure}");
+    assert!(failure.message.contains("--device"), "{failure}");
 }
 
 #[test]

@@ -94,6 +94,13 @@ pub fn install(library: &Path, prefix: &Path, layout: Layout) -> Result<Installe
     }
 
     let libraries = prefix.join(directories.libraries());
+    // A link that an installation of another machine's library has left.
+    if libraries.is_symlink() {
+        fs::remove_file(&libraries).map_err(|source| Error::Write {
+            path: libraries.clone(),
+            source,
+        })?;
+    }
     let installed = libraries.join(SONAME);
     write(&installed, &binary, 0o755)?;
     link(SONAME, &libraries.join("libsoftdoca.so"))?;
@@ -122,8 +129,8 @@ pub fn install(library: &Path, prefix: &Path, layout: Layout) -> Result<Installe
             write(&path, text.as_bytes(), 0o644)?;
         }
     }
-    if let Layout::Nvidia(_) = layout {
-        link_older_places(prefix, directories)?;
+    if let Layout::Nvidia(side) = layout {
+        link_other_places(prefix, directories, side)?;
         write_version_of_applications(prefix)?;
     }
 
@@ -150,11 +157,21 @@ pub fn install(library: &Path, prefix: &Path, layout: Layout) -> Result<Installe
 }
 
 /// Links the names of the same directories that build files use elsewhere: `lib64` on RPM systems, `infrastructure` in
-/// releases before 3.
-fn link_older_places(prefix: &Path, directories: Directories) -> Result<(), Error> {
+/// releases before 3, and the name of the DPU's machine in the DPU's programs, whatever machine emulates it.
+fn link_other_places(prefix: &Path, directories: Directories, side: Side) -> Result<(), Error> {
     let libraries = directories.libraries();
     link(libraries, &prefix.join("lib64"))?;
     let infrastructure = prefix.join("infrastructure");
+    let of_dpu = Directories::of_nvidia(Machine::Aarch64).libraries();
+    if side == Side::Dpu && libraries != of_dpu {
+        for place in [prefix, &infrastructure] {
+            let path = place.join(of_dpu);
+            // Not instead of the directory of an earlier installation.
+            if path.is_symlink() || !path.exists() {
+                link(&format!("../{libraries}"), &path)?;
+            }
+        }
+    }
     link("../include", &infrastructure.join("include"))?;
     link(
         &format!("../../{libraries}/pkgconfig"),
@@ -626,6 +643,13 @@ mod tests {
                     assert_eq!(file.file_name().unwrap(), SONAME, "{place}/{name}");
                 }
             }
+            for place in ["", "infrastructure"] {
+                let of_dpu = prefix.join(place).join("lib/aarch64-linux-gnu");
+                let library = of_dpu.join("libdoca_comch.so");
+                assert_eq!(library.exists(), side == Side::Dpu, "{place}");
+                let package = of_dpu.join("pkgconfig/doca-comch.pc");
+                assert_eq!(package.exists(), side == Side::Dpu, "{place}");
+            }
             assert!(prefix.join("infrastructure/include/doca_pe.h").exists());
             let version = fs::read_to_string(prefix.join("applications/VERSION")).unwrap();
             assert_eq!(version, "3.3.0\n");
@@ -656,6 +680,15 @@ mod tests {
         let installed = install(&library, &dpu, Layout::Nvidia(Side::Dpu)).unwrap();
         let expected = dpu.join("lib/aarch64-linux-gnu").join(SONAME);
         assert_eq!(installed.library, expected);
+        // Over an installation of an x86 library, where the name is a link.
+        let installed = install(&library, &prefix, Layout::Nvidia(Side::Dpu)).unwrap();
+        assert!(!prefix.join("lib/aarch64-linux-gnu").is_symlink());
+        let size = |path: &Path| fs::metadata(path).unwrap().len();
+        assert_eq!(size(&installed.library), size(&library));
+        // And the other way around: the directory stays.
+        fs::write(&library, elf()).unwrap();
+        install(&library, &prefix, Layout::Nvidia(Side::Dpu)).unwrap();
+        assert!(!prefix.join("lib/aarch64-linux-gnu").is_symlink());
         fs::write(&library, b"\x7fELF").unwrap();
         assert!(matches!(
             install(&library, &prefix, Layout::Nvidia(Side::Host)),

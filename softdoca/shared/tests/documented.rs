@@ -1,8 +1,8 @@
 //! The errors that DOCA's API pages name: each that can be provoked is, and is compared.
 //!
-//! The table is in `doca_abi`. Errors for NULL arguments, for started objects and for full pools are provoked by a program
-//! that is generated from the declarations of the functions, with objects of `softdoca/tests/c/objects.h` as arguments;
-//! the others by lines `DOCUMENTED(error, call)` of the tests in C.
+//! The table is in `doca_abi`. Errors for NULL arguments, for numbers out of range, for started objects and for full pools
+//! are provoked by a program that is generated from the declarations of the functions, with objects of
+//! `softdoca/tests/c/objects.h` as arguments; the others by lines `DOCUMENTED(error, call)` of the tests in C.
 
 mod support;
 
@@ -37,6 +37,155 @@ const NULLABLE: &[(&str, &[&str])] = &[
     ),
     // `NOT_PERMITTED`: the node has a context.
     ("doca_graph_instance_set_user_node_data", &["cookie"]),
+];
+
+/// Numbers that are invalid, beside those of tasks (see [`invalid_numbers`]): unknown values of enumerations, sizes of 0
+/// and sizes above the capabilities.
+const INVALID_NUMBERS: &[(&str, &str, &[&str])] = &[
+    ("doca_devinfo_rep_create_list", "filter", &["-1"]),
+    ("doca_devinfo_get_ibdev_name", "size", &["0"]),
+    ("doca_devinfo_get_iface_name", "size", &["0"]),
+    ("doca_devinfo_get_ipv4_addr", "size", &["0"]),
+    ("doca_devinfo_get_ipv6_addr", "size", &["0"]),
+    ("doca_devinfo_get_mac_addr", "size", &["0"]),
+    ("doca_devinfo_rep_get_iface_name", "size", &["0"]),
+    ("doca_devinfo_rep_get_vuid", "size", &["0"]),
+    ("doca_mmap_set_max_num_devices", "max_num_devices", &["0"]),
+    ("doca_mmap_set_memrange", "len", &["0", "SIZE_MAX"]),
+    ("doca_mmap_set_permissions", "access_mask", &["1u << 31"]),
+    ("doca_buf_inventory_create", "num_elements", &["0"]),
+    ("doca_buf_inventory_expand", "num_elements", &["0"]),
+    ("doca_buf_pool_create", "num_elements", &["0", "SIZE_MAX"]),
+    ("doca_buf_pool_create", "element_size", &["0"]),
+    (
+        "doca_buf_pool_set_element_alignment",
+        "element_alignment",
+        &["0", "3"],
+    ),
+    ("doca_buf_arr_create", "num_elem", &["0"]),
+    (
+        "doca_ctx_set_completion_vector",
+        "comp_vector",
+        &["UINT32_MAX"],
+    ),
+    (
+        "doca_comch_server_set_max_msg_size",
+        "size",
+        &["0", "UINT32_MAX"],
+    ),
+    (
+        "doca_comch_client_set_max_msg_size",
+        "size",
+        &["0", "UINT32_MAX"],
+    ),
+    (
+        "doca_comch_server_set_recv_queue_size",
+        "size",
+        &["0", "UINT32_MAX"],
+    ),
+    (
+        "doca_comch_client_set_recv_queue_size",
+        "size",
+        &["0", "UINT32_MAX"],
+    ),
+    (
+        "doca_comch_consumer_set_imm_data_len",
+        "imm_data_len",
+        &["UINT32_MAX"],
+    ),
+    (
+        "doca_comch_producer_task_send_alloc_init",
+        "imm_data_len",
+        &["UINT32_MAX"],
+    ),
+    ("doca_rdma_set_gid_index", "gid_index", &["UINT32_MAX"]),
+    ("doca_rdma_set_mtu", "mtu", &["77"]),
+    ("doca_rdma_set_sl", "sl", &["UINT32_MAX"]),
+    (
+        "doca_rdma_set_rnr_retry_count",
+        "rnr_retry_count",
+        &["UINT8_MAX"],
+    ),
+    ("doca_rdma_set_send_queue_size", "send_queue_size", &["0"]),
+    ("doca_rdma_set_recv_queue_size", "recv_queue_size", &["0"]),
+    (
+        "doca_rdma_set_max_send_buf_list_len",
+        "max_send_buf_list_len",
+        &["0", "UINT32_MAX"],
+    ),
+    (
+        "doca_rdma_task_receive_set_dst_buf_list_len",
+        "buf_list_len",
+        &["0", "UINT32_MAX"],
+    ),
+    (
+        "doca_rdma_cap_task_receive_get_max_dst_buf_list_len",
+        "transport_type",
+        &["77"],
+    ),
+    ("doca_rdma_cap_get_gid", "start_index", &["UINT32_MAX"]),
+    ("doca_rdma_cap_get_gid", "num_entries", &["0", "UINT32_MAX"]),
+    ("doca_ec_matrix_create", "matrix_type", &["77"]),
+    (
+        "doca_ec_matrix_create",
+        "data_block_count",
+        &["0", "SIZE_MAX"],
+    ),
+    (
+        "doca_ec_matrix_create",
+        "rdnc_block_count",
+        &["0", "SIZE_MAX"],
+    ),
+    (
+        "doca_ec_matrix_create_from_raw",
+        "data_block_count",
+        &["0", "SIZE_MAX"],
+    ),
+    (
+        "doca_ec_matrix_create_from_raw",
+        "rdnc_block_count",
+        &["0", "SIZE_MAX"],
+    ),
+    (
+        "doca_ec_matrix_create_recover",
+        "n_missing",
+        &["0", "SIZE_MAX"],
+    ),
+    (
+        "doca_ec_matrix_create_update",
+        "n_updates",
+        &["0", "SIZE_MAX"],
+    ),
+    ("doca_sha_cap_get_min_dst_buf_size", "algorithm", &["77"]),
+    (
+        "doca_sha_cap_get_partial_hash_block_size",
+        "algorithm",
+        &["77"],
+    ),
+    ("doca_sha_cap_task_hash_get_supported", "algorithm", &["77"]),
+    (
+        "doca_sha_cap_task_partial_hash_get_supported",
+        "algorithm",
+        &["77"],
+    ),
+    ("doca_sha_task_hash_set_algorithm", "algorithm", &["77"]),
+    (
+        "doca_sha_task_partial_hash_set_algorithm",
+        "algorithm",
+        &["77"],
+    ),
+    ("doca_aes_gcm_key_create", "raw_key_type", &["77"]),
+    (
+        "doca_aes_gcm_cap_task_encrypt_is_key_type_supported",
+        "key_type",
+        &["77"],
+    ),
+    (
+        "doca_aes_gcm_cap_task_decrypt_is_key_type_supported",
+        "key_type",
+        &["77"],
+    ),
+    ("doca_graph_set_conf", "num_instances", &["0"]),
 ];
 
 /// The object that is passed for a type of handle; `[]` stands for the state of those that exist idle and started.
@@ -147,14 +296,31 @@ struct Call {
     error: &'static str,
 }
 
-fn call(function: &FunctionDecl, state: &str, null: Option<usize>) -> String {
+/// The invalid values of a parameter: those of [`INVALID_NUMBERS`], and no tasks, or too many, of a pool.
+fn invalid_numbers(function: &FunctionDecl, parameter: &Parameter) -> Vec<&'static str> {
+    let name = parameter.name;
+    if function.name.ends_with("_set_conf") && name.ends_with("tasks") {
+        return match name.starts_with("log_") {
+            true => vec!["UINT8_MAX"],
+            false => vec!["0", "UINT32_MAX"],
+        };
+    }
+    let rows = INVALID_NUMBERS.iter();
+    rows.filter(|row| (row.0, row.1) == (function.name, name))
+        .flat_map(|row| row.2)
+        .copied()
+        .collect()
+}
+
+/// A call with valid arguments, but for the one at an index.
+fn call(function: &FunctionDecl, state: &str, invalid: Option<(usize, &str)>) -> String {
     let arguments: Vec<String> = function
         .params
         .iter()
         .enumerate()
-        .map(|(index, parameter)| match null == Some(index) {
-            true => "NULL".to_owned(),
-            false => argument(parameter, state),
+        .map(|(index, parameter)| match invalid {
+            Some((replaced, value)) if replaced == index => value.to_owned(),
+            _ => argument(parameter, state),
         })
         .collect();
     format!("{}({})", function.name, arguments.join(", "))
@@ -196,12 +362,25 @@ fn calls(documented: &DocumentedError, function: &'static FunctionDecl) -> Vec<C
                 // A function that is not supported checks the object that it is called for.
                 .take(if is_emulated { usize::MAX } else { 1 });
             let refused = pointers.filter(|(_, parameter)| !is_nullable(function, parameter));
-            refused
-                .map(|(index, parameter)| {
-                    let what = format!("{name} without {}", parameter.name);
-                    one(what, vec![call(function, state, Some(index))])
+            let nulls = refused.map(|(index, parameter)| {
+                let what = format!("{name} without {}", parameter.name);
+                one(what, vec![call(function, state, Some((index, "NULL")))])
+            });
+            let numbers = function
+                .params
+                .iter()
+                .enumerate()
+                .flat_map(|(index, parameter)| {
+                    let values = invalid_numbers(function, parameter);
+                    values
+                        .into_iter()
+                        .map(move |value| (index, parameter.name, value))
                 })
-                .collect()
+                .map(|(index, parameter, value)| {
+                    let what = format!("{name} with {parameter} {value}");
+                    one(what, vec![call(function, state, Some((index, value)))])
+                });
+            nulls.chain(numbers).collect()
         }
         Provocation::Started => vec![one(
             format!("{name} of a started object"),
@@ -257,6 +436,16 @@ fn generated_calls_return_the_documented_errors() {
         .map(|call| (call.function, call.error))
         .collect();
     assert_eq!(called.len(), generated.count());
+    let replaced: BTreeSet<_> = calls.iter().map(|call| call.what.as_str()).collect();
+    for (function, parameter, values) in INVALID_NUMBERS {
+        for value in *values {
+            let what = format!("{function} with {parameter} {value}");
+            assert!(
+                replaced.contains(what.as_str()),
+                "{what}: no such parameter"
+            );
+        }
+    }
     let sdk = Sdk::install();
     // The source includes a header of the tests, by a path of its own.
     let header = repository_source("tests/c/objects.h");
@@ -291,5 +480,30 @@ fn written_tests_provoke_the_other_documented_errors() {
     assert!(
         unknown.is_empty(),
         "tests in C provoke errors that are not documented: {unknown:?}"
+    );
+}
+
+/// The numbers in softdoca's documents.
+#[test]
+fn documents_count_the_documented_errors() {
+    let functions: BTreeSet<_> = DOCUMENTED_ERRORS.iter().map(|row| row.function).collect();
+    let is_provoked = |row: &&DocumentedError| !matches!(row.provocation, Provocation::Never(_));
+    let total = DOCUMENTED_ERRORS.len();
+    let provoked = DOCUMENTED_ERRORS.iter().filter(is_provoked).count();
+    let document = |name| {
+        std::fs::read_to_string(repository_source(name)).expect("a document of the repository")
+    };
+    let expected = format!(
+        "{total} of {} functions, is in a table with its condition: {provoked} are provoked",
+        functions.len()
+    );
+    assert!(
+        document("README.md").contains(&expected),
+        "README.md: expected {expected:?}"
+    );
+    let expected = format!("{} of {total} are not provoked", total - provoked);
+    assert!(
+        document("SEMANTICS.md").contains(&expected),
+        "SEMANTICS.md: expected {expected:?}"
     );
 }

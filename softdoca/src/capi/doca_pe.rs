@@ -66,7 +66,7 @@ pub unsafe extern "C" fn doca_pe_destroy(pe: *mut doca_pe) -> doca_error_t {
 }
 
 /// Delivers pending events. Returns 1 if there were any, otherwise 0; in that case it may have slept for up to 1 ms, or
-/// longer if the thread has been idle for more than 10 s; `SOFTDOCA_IDLE` can change that.
+/// longer if the thread has been idle for more than 5 s; `SOFTDOCA_IDLE` can change that.
 ///
 /// # Safety
 /// `pe` is NULL or a live engine, not used by another thread during the call.
@@ -93,7 +93,8 @@ fn drop_retired(pe: *mut doca_pe) {
     let _ = unsafe { reclaim_local(pe) }.map(drop);
 }
 
-/// Gets the descriptor that becomes readable when an armed engine has something to do.
+/// Gets the descriptor that becomes readable when an armed engine has something to do. From now on, the program waits on
+/// it, and calls of progress do not sleep.
 ///
 /// # Safety
 /// `pe` is NULL or a live engine; `handle` is NULL or writable.
@@ -102,8 +103,14 @@ pub unsafe extern "C" fn doca_pe_get_notification_handle(
     pe: *const doca_pe,
     handle: *mut doca_notification_handle_t,
 ) -> doca_error_t {
-    // SAFETY: guaranteed by the caller.
-    guard(|| unsafe { put(handle, borrow(pe)?.notification_fd().as_raw_fd()) })
+    guard(|| {
+        // SAFETY: guaranteed by the caller.
+        let pe = unsafe { borrow(pe) }?;
+        // SAFETY: guaranteed by the caller.
+        unsafe { put(handle, pe.notification_fd().as_raw_fd()) }?;
+        pe.set_notifies();
+        Ok(())
+    })
 }
 
 /// Arms the engine: its descriptor becomes readable at the next event. A pending event is delivered now, and the

@@ -331,7 +331,8 @@ pub unsafe extern "C" fn doca_rdma_cap_task_receive_get_max_dst_buf_list_len(
 ) -> doca_error_t {
     guard(|| {
         not_null(devinfo)?;
-        check_transport_type(transport_type)?;
+        // Its page has no error for a type that is not supported.
+        check_transport_type(transport_type).map_err(|_| Error::InvalidValue)?;
         // SAFETY: guaranteed by the caller.
         unsafe { put(max_buf_list_len, limits::BUF_LIST_LEN) }
     })

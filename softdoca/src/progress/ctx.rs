@@ -118,6 +118,9 @@ pub(crate) trait Driver: Any {
     fn disarm(&self) {}
 }
 
+/// Maximum number of tasks of a pool.
+pub(crate) const MAX_TASKS: u32 = 65_536;
+
 /// A context. `struct doca_ctx *` and the handles of all kinds of contexts point to it.
 pub(crate) struct Ctx {
     id: u32,
@@ -881,8 +884,10 @@ impl TaskPool {
         let (Some(on_success), Some(on_error)) = (on_success, on_error) else {
             return Err(Error::InvalidValue.because("expected two completion callbacks, got NULL"));
         };
-        if limit == 0 {
-            return Err(Error::InvalidValue.because("expected at least 1 task in the pool, got 0"));
+        if !(1..=MAX_TASKS).contains(&limit) {
+            return Err(Error::InvalidValue.because(format_args!(
+                "expected 1 to {MAX_TASKS} tasks in the pool, got {limit}"
+            )));
         }
         self.conf.set(Some(PoolConf {
             on_success,

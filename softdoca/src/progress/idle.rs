@@ -5,8 +5,8 @@
 //! delay, never a hang.
 //!
 //! The program may call progress in a loop that also polls a socket or a pipe, of which the engine knows nothing: a
-//! sleep is its latency. So sleeps grow up to [`LONGEST_SHORT_SLEEP`] first, and only in proportion to the time for which the
-//! thread has been idle after that. A thread whose program has requested a notification waits on the descriptor itself:
+//! sleep is its latency. So sleeps grow up to [`LONGEST_SHORT_SLEEP`] at most, until the thread has been idle for
+//! [`LONG_IDLE_TIME`]. A thread whose program has asked for the notification handle waits on it itself:
 //! its calls of progress do not sleep. `SOFTDOCA_IDLE` selects another [`Strategy`].
 //!
 //! A busy thread yields from time to time as well. A pipeline of processes is as fast as its slowest CPU only while all
@@ -23,7 +23,7 @@
 use std::cell::RefCell;
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -47,8 +47,14 @@ const SHORTEST_SLEEP: Duration = Duration::from_micros(50);
 /// Longest sleep of a thread that was not idle for long.
 const LONGEST_SHORT_SLEEP: Duration = Duration::from_millis(1);
 const LONGEST_SLEEP: Duration = Duration::from_millis(50);
-/// A sleep takes at most this part of the time for which the thread has been idle, or [`LONGEST_SHORT_SLEEP`].
-const PART_OF_IDLE_TIME: u32 = 1_000;
+/// Idle time after which sleeps may be longer. A sleep of 1 ms costs about 35 us of CPU time, of which the kernel's timer
+/// takes the most: several hundredths of a CPU.
+const LONG_IDLE_TIME: Duration = Duration::from_secs(5);
+/// Part of a longer idle time that a sleep may take: the CPU usage is far below a hundredth then.
+const PART_OF_IDLE_TIME: u32 = 500;
+/// Number of short sleeps for which an engine stays armed: arming takes four system calls. Connections that the program
+/// has made since are polled before each sleep, but cannot end it before the engine is armed again.
+const SLEEPS_PER_ARMING: u32 = 16;
 /// Number of empty calls of the thread after which it no longer waits for an engine that was not progressed.
 const STALE_CALLS: u32 = 64;
 /// A thread with more engines than this never blocks.
@@ -111,8 +117,10 @@ impl Strategy {
 pub(super) struct Sleeper {
     epoll: Arc<OwnedFd>,
     armed: AtomicBool,
-    /// The program has requested a notification: it waits by itself.
+    /// The program has the notification handle: it waits by itself.
     notifies: AtomicBool,
+    /// Calls since the engine was armed.
+    calls_armed: AtomicU32,
 }
 
 impl Sleeper {
@@ -121,6 +129,7 @@ impl Sleeper {
             epoll,
             armed: AtomicBool::new(false),
             notifies: AtomicBool::new(false),
+            calls_armed: AtomicU32::new(0),
         }
     }
 
@@ -134,6 +143,17 @@ impl Sleeper {
 
     pub(super) fn set_armed(&self, armed: bool) {
         self.armed.store(armed, Ordering::Relaxed);
+        self.calls_armed.store(0, Ordering::Relaxed);
+    }
+
+    /// `true` if the armed engine need not be armed again in this call: the thread's last sleep was short, and nothing
+    /// has woken it.
+    pub(super) fn stays_armed(&self) -> bool {
+        let calls = self.calls_armed.load(Ordering::Relaxed) + 1;
+        self.calls_armed.store(calls, Ordering::Relaxed);
+        calls < SLEEPS_PER_ARMING
+            && !self.notifies.load(Ordering::Relaxed)
+            && IDLE.with_borrow(|idle| idle.timed_out)
     }
 }
 
@@ -150,6 +170,8 @@ struct Idle {
     /// All empty calls, wrapping.
     calls: u32,
     sleep: Duration,
+    /// The last sleep was a short one, and ended with its timeout.
+    timed_out: bool,
     /// Time of the first sleep since the last call that found events.
     since: Option<Instant>,
     /// Events since the thread last yielded.
@@ -166,6 +188,7 @@ pub(super) fn found_work(events: u32) {
     let yields = IDLE.with_borrow_mut(|idle| {
         idle.empty = 0;
         idle.sleep = SHORTEST_SLEEP;
+        idle.timed_out = false;
         idle.since = None;
         idle.busy += events;
         let yields = idle.busy >= MOST_EVENTS;
@@ -247,6 +270,7 @@ impl Idle {
         empty: 0,
         calls: 0,
         sleep: SHORTEST_SLEEP,
+        timed_out: false,
         since: None,
         busy: 0,
         contention: Contention::NONE,
@@ -308,12 +332,13 @@ impl Idle {
 fn longest_sleep(strategy: Strategy, idle_time: Duration) -> Duration {
     match strategy {
         Strategy::Sleep(Some(most)) => most,
-        _ => (idle_time / PART_OF_IDLE_TIME).clamp(LONGEST_SHORT_SLEEP, LONGEST_SLEEP),
+        _ if idle_time < LONG_IDLE_TIME => LONGEST_SHORT_SLEEP,
+        _ => (idle_time / PART_OF_IDLE_TIME).min(LONGEST_SLEEP),
     }
 }
 
 fn sleep_if_all_armed(hurry: bool) {
-    let Some((sleepers, duration)) = IDLE.with_borrow_mut(|idle| {
+    let Some((sleepers, duration, is_short)) = IDLE.with_borrow_mut(|idle| {
         if !idle.engines.iter().all(|entry| entry.sleeper.is_armed()) {
             return None;
         }
@@ -323,7 +348,8 @@ fn sleep_if_all_armed(hurry: bool) {
         let now = Instant::now();
         let idle_time = now - *idle.since.get_or_insert(now);
         let strategy = Strategy::get().unwrap_or(Strategy::Sleep(None));
-        let duration = idle.sleep.min(longest_sleep(strategy, idle_time));
+        let longest = longest_sleep(strategy, idle_time);
+        let duration = idle.sleep.min(longest);
         #[cfg(test)]
         let duration = FIXED_SLEEP.get().unwrap_or(duration);
         idle.sleep = duration.max(SHORTEST_SLEEP) * 2;
@@ -332,7 +358,7 @@ fn sleep_if_all_armed(hurry: bool) {
             .iter()
             .map(|entry| Arc::clone(&entry.sleeper))
             .collect();
-        Some((sleepers, duration))
+        Some((sleepers, duration, longest <= LONGEST_SHORT_SLEEP))
     }) else {
         return;
     };
@@ -344,8 +370,9 @@ fn sleep_if_all_armed(hurry: bool) {
         tv_sec: duration.as_secs().cast_signed(),
         tv_nsec: i64::from(duration.subsec_nanos()),
     };
-    // Ignored: after a wake-up, a timeout or a signal, the next call polls.
-    let _ = rustix::event::poll(&mut fds, Some(&timeout));
+    // After a wake-up or a signal, the next call polls everything.
+    let timed_out = rustix::event::poll(&mut fds, Some(&timeout)) == Ok(0);
+    IDLE.with_borrow_mut(|idle| idle.timed_out = timed_out && is_short);
 }
 
 #[cfg(test)]
@@ -482,11 +509,11 @@ mod tests {
     #[test]
     fn sleeps_are_short_until_the_thread_has_been_idle_for_long() {
         let longest = |seconds| longest_sleep(Strategy::Sleep(None), Duration::from_secs(seconds));
-        for seconds in [0, 1] {
+        for seconds in [0, 1, 4] {
             assert_eq!(longest(seconds), Duration::from_millis(1));
         }
-        assert_eq!(longest(10), Duration::from_millis(10));
-        for seconds in [50, 100_000] {
+        assert_eq!(longest(5), Duration::from_millis(10));
+        for seconds in [25, 100_000] {
             assert_eq!(longest(seconds), Duration::from_millis(50));
         }
         let most = Duration::from_millis(20);

@@ -117,7 +117,8 @@ impl Socket {
     ///
     /// # Errors
     /// [`Error::Again`] if there is none, [`Error::TooBig`] if it does not fit into `buffer` (the message is
-    /// discarded), [`Error::ConnectionReset`] if the peer died with unread messages.
+    /// discarded), [`Error::NoMemory`] if too many files are open for its descriptors, [`Error::ConnectionReset`] if the
+    /// peer died with unread messages.
     pub fn receive(&self, buffer: &mut [u8], fds: &mut Vec<OwnedFd>) -> Result<Option<usize>> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -134,16 +135,21 @@ impl Socket {
                 Err(errno) => return Err(errno.into()),
             }
         };
+        let before = fds.len();
         for part in control.drain() {
             if let RecvAncillaryMessage::ScmRights(rights) = part {
                 fds.extend(rights);
             }
         }
-        if message
-            .flags
-            .intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC)
-        {
+        if message.flags.contains(ReturnFlags::TRUNC) {
             return Err(Error::TooBig);
+        }
+        if message.flags.contains(ReturnFlags::CTRUNC) {
+            // The kernel drops descriptors that do not fit, and those for which this process has no number left.
+            return Err(match fds.len() - before {
+                MAX_FDS.. => Error::TooBig,
+                _ => Error::NoMemory.because("too many open files to receive a descriptor"),
+            });
         }
         Ok((message.bytes != 0).then_some(message.bytes))
     }

@@ -57,23 +57,93 @@ TEST(a_device_is_not_closed_while_a_map_is_started, doca_dev_close)
 	world_destroy(&world);
 }
 
-TEST(a_device_is_not_closed_while_a_context_runs, doca_dev_close)
+CALLBACKS(doca_sync_event_task_get)
+
+/* A context of each kind with a device of its own, configured. */
+static struct doca_ctx *configured(struct world *world, int kind)
+{
+	struct doca_dma *dma;
+	struct doca_compress *compress;
+	struct doca_ec *ec;
+	struct doca_sha *sha;
+	struct doca_aes_gcm *gcm;
+	struct doca_mmap_advise *advise;
+	struct doca_sync_event *event;
+
+	switch (kind) {
+	case 0:
+		OK(doca_dma_create(world->dev, &dma));
+		OK(doca_dma_task_memcpy_set_conf(dma, doca_dma_task_memcpy_completed, doca_dma_task_memcpy_failed, 1));
+		return doca_dma_as_ctx(dma);
+	case 1:
+		OK(doca_compress_create(world->dev, &compress));
+		OK(doca_compress_task_compress_deflate_set_conf(compress, doca_compress_task_compress_deflate_completed,
+								doca_compress_task_compress_deflate_failed, 1));
+		return doca_compress_as_ctx(compress);
+	case 2:
+		OK(doca_ec_create(world->dev, &ec));
+		OK(doca_ec_task_create_set_conf(ec, doca_ec_task_create_completed, doca_ec_task_create_failed, 1));
+		return doca_ec_as_ctx(ec);
+	case 3:
+		OK(doca_sha_create(world->dev, &sha));
+		OK(doca_sha_task_hash_set_conf(sha, doca_sha_task_hash_completed, doca_sha_task_hash_failed, 1));
+		return doca_sha_as_ctx(sha);
+	case 4:
+		OK(doca_aes_gcm_create(world->dev, &gcm));
+		OK(doca_aes_gcm_task_encrypt_set_conf(gcm, doca_aes_gcm_task_encrypt_completed,
+						      doca_aes_gcm_task_encrypt_failed, 1));
+		return doca_aes_gcm_as_ctx(gcm);
+	case 5:
+		OK(doca_mmap_advise_create(world->dev, &advise));
+		OK(doca_mmap_advise_task_invalidate_cache_set_conf(advise, doca_mmap_advise_task_invalidate_cache_completed,
+								   doca_mmap_advise_task_invalidate_cache_failed, 1));
+		return doca_mmap_advise_as_ctx(advise);
+	case 6:
+		OK(doca_sync_event_create(&event));
+		OK(doca_sync_event_add_publisher_location_cpu(event, world->dev));
+		OK(doca_sync_event_add_subscriber_location_cpu(event, world->dev));
+		OK(doca_sync_event_task_get_set_conf(event, doca_sync_event_task_get_completed,
+						     doca_sync_event_task_get_failed, 1));
+		return doca_sync_event_as_ctx(event);
+	case 7:
+		return doca_rdma_as_ctx(rdma_create(world));
+	default:
+		return NULL;
+	}
+}
+
+TEST(a_device_is_not_closed_while_a_context_of_any_kind_runs, doca_dev_close)
 {
 	struct world world = world_create();
-	struct doca_dma *dma = running_dma(&world);
-	struct doca_rdma *rdma = rdma_create(&world);
+	struct doca_ctx *ctx;
 
 	restart_map(&world, false);
+	for (int kind = 0; (ctx = configured(&world, kind)) != NULL; kind++) {
+		world_start(&world, ctx);
+		RETURNS(DOCA_ERROR_IN_USE, doca_dev_close(world.dev));
+		world_stop(&world, ctx);
+		/* Idle contexts do not use it: they may be destroyed later. */
+		OK(doca_dev_close(world.dev));
+		world.dev = world_open(DPU_DEVICE);
+	}
+	exit(EXIT_SUCCESS);
+}
+
+TEST(a_device_is_not_closed_while_an_event_is_started, doca_dev_close)
+{
+	struct world world = world_create();
+	struct doca_sync_event *event;
+
+	restart_map(&world, false);
+	OK(doca_sync_event_create(&event));
+	OK(doca_sync_event_add_publisher_location_cpu(event, world.dev));
+	OK(doca_sync_event_add_subscriber_location_cpu(event, world.dev));
+	OK(doca_sync_event_start(event));
 	RETURNS(DOCA_ERROR_IN_USE, doca_dev_close(world.dev));
-	world_stop(&world, doca_dma_as_ctx(dma));
-	world_start(&world, doca_rdma_as_ctx(rdma));
-	RETURNS(DOCA_ERROR_IN_USE, doca_dev_close(world.dev));
-	world_stop(&world, doca_rdma_as_ctx(rdma));
-	/* Idle contexts do not use it: they are destroyed later. */
+	OK(doca_sync_event_stop(event));
 	OK(doca_dev_close(world.dev));
 	world.dev = NULL;
-	OK(doca_dma_destroy(dma));
-	OK(doca_rdma_destroy(rdma));
+	OK(doca_sync_event_destroy(event));
 	world_destroy(&world);
 }
 

@@ -128,6 +128,7 @@ TEST(documented_errors_of_inventories, doca_buf_inventory_destroy, doca_buf_inve
 	struct doca_buf_inventory *inventory;
 	struct doca_buf *buf, *other, *next;
 
+	DOCUMENTED(NO_MEMORY, doca_buf_inventory_create(SIZE_MAX, &inventory));
 	OK(doca_buf_inventory_create(1, &inventory));
 	DOCUMENTED(BAD_STATE, doca_buf_inventory_expand(inventory, 1));
 	DOCUMENTED(BAD_STATE, doca_buf_inventory_set_user_data(inventory, NO_DATA));
@@ -234,5 +235,35 @@ TEST(documented_errors_of_engines, doca_pe_set_event_mode, doca_task_try_submit)
 	world_stop(&world, doca_dma_as_ctx(dma));
 	OK(doca_dma_destroy(dma));
 	world_release(to);
+	world_destroy(&world);
+}
+
+/* No descriptor is left: each object needs some. */
+TEST(documented_errors_without_descriptors, doca_pe_create, doca_mmap_create_from_export)
+{
+	struct world world = world_create();
+	struct doca_dev *host = world_open(HOST_DEVICE);
+	static uint8_t memory[4096] __attribute__((aligned(4096)));
+	struct doca_mmap *mmap = world_map(world.dev, memory, sizeof(memory), DOCA_ACCESS_FLAG_PCI_READ_WRITE), *import;
+	struct doca_pe *pe;
+	struct rlimit limit;
+	const void *blob;
+	size_t length;
+
+	OK(doca_mmap_export_pci(mmap, world.dev, &blob, &length));
+	CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+	limit.rlim_cur = 3;
+	CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+	DOCUMENTED(NO_MEMORY, doca_pe_create(&pe));
+	DOCUMENTED(NO_MEMORY, doca_mmap_create_from_export(NULL, blob, length, host, &import));
+	limit.rlim_cur = limit.rlim_max;
+	CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+	OK(doca_pe_create(&pe));
+	OK(doca_pe_destroy(pe));
+	OK(doca_mmap_create_from_export(NULL, blob, length, host, &import));
+	OK(doca_mmap_destroy(import));
+	OK(doca_mmap_stop(mmap));
+	OK(doca_mmap_destroy(mmap));
+	OK(doca_dev_close(host));
 	world_destroy(&world);
 }

@@ -27,6 +27,7 @@ TEST(devices_have_limits, doca_rdma_cap_get_gid, doca_rdma_cap_get_gid_table_siz
 	AT_LEAST(1, doca_rdma_cap_task_receive_get_max_dst_buf_list_len(world.info, DOCA_RDMA_TRANSPORT_TYPE_RC, &value));
 	OK(doca_rdma_cap_transport_type_is_supported(world.info, DOCA_RDMA_TRANSPORT_TYPE_RC));
 	OK(doca_rdma_cap_transport_type_is_supported(world.info, DOCA_RDMA_TRANSPORT_TYPE_DC));
+	DOCUMENTED(NOT_SUPPORTED, doca_rdma_cap_transport_type_is_supported(world.info, (enum doca_rdma_transport_type)2));
 	REFUSED(doca_rdma_cap_transport_type_is_supported(NULL, DOCA_RDMA_TRANSPORT_TYPE_RC));
 	world_destroy(&world);
 }

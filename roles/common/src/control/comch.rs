@@ -469,17 +469,36 @@ impl ComchClientChannel {
         self.retry = (self.retry * 2).min(LAST_RETRY);
     }
 
-    /// Creates a client if there is none, or if the previous one found no server.
-    fn connect_again(&mut self) -> Result<(), Failure> {
-        if Instant::now() >= self.give_up_at {
-            return Err(Failure::timed_out(
+    fn timed_out(&self) -> Failure {
+        // Not refused at once: a device may connect although it does not report that it can.
+        let wrong_device = self
+            .device
+            .info()
+            .ok()
+            .filter(|info| !info.capabilities.comch_client);
+        match wrong_device {
+            Some(info) => Failure::timed_out(
+                format_args!(
+                    "the {}; expected the device of a host, got that of a DPU, {}: choose another one with --device",
+                    self.peer, info.pci_address
+                ),
+                self.timeout,
+            ),
+            None => Failure::timed_out(
                 format_args!(
                     "the {}; start it first, with the same --command-channel-name (a service that runs but has lost its targets does not answer \
                      either: see its log)",
                     self.peer
                 ),
                 self.timeout,
-            ));
+            ),
+        }
+    }
+
+    /// Creates a client if there is none, or if the previous one found no server.
+    fn connect_again(&mut self) -> Result<(), Failure> {
+        if Instant::now() >= self.give_up_at {
+            return Err(self.timed_out());
         }
         match &self.state {
             Client::Absent { retry_at } if *retry_at <= Instant::now() => {

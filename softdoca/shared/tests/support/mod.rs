@@ -330,6 +330,7 @@ pub const PROGRAMS: &[&str] = &[
     "comch_properties",
     "compress",
     "erasure_coding",
+    "every_context",
     "graph",
     "lists",
     "mmap_advise",
