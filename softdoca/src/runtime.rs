@@ -370,9 +370,8 @@ impl RuntimeDir {
     }
 
     fn is(&self, metadata: &std::fs::Metadata) -> bool {
-        rustix::fs::fstat(&*self.fd).is_ok_and(|stat| {
-            (stat.st_dev as u64, stat.st_ino as u64) == (metadata.dev(), metadata.ino())
-        })
+        rustix::fs::fstat(&*self.fd)
+            .is_ok_and(|stat| (stat.st_dev, stat.st_ino) == (metadata.dev(), metadata.ino()))
     }
 
     fn unlink(&self, name: &str) {
