@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Output, Stdio};
 
@@ -53,6 +54,108 @@ fn code(sandbox: &Sandbox, arguments: &str) -> (Option<i32>, String) {
         output.status.code(),
         String::from_utf8_lossy(&said).into_owned(),
     )
+}
+
+/// Standard error of a command that systemd has connected to its journal, for which a file stands.
+fn in_the_journal(sandbox: &Sandbox, words: &[&str]) -> (Option<i32>, String) {
+    let path = sandbox.file("journal", b"");
+    let file = File::options().append(true).open(&path).expect("the file");
+    let metadata = file.metadata().expect("its inode");
+    let status = sandbox
+        .command(words)
+        .env(
+            "JOURNAL_STREAM",
+            format!("{}:{}", metadata.dev(), metadata.ino()),
+        )
+        .stdout(Stdio::null())
+        .stderr(file)
+        .status()
+        .expect("it runs");
+    let text = std::fs::read_to_string(&path).expect("lines");
+    (status.code(), text)
+}
+
+#[test]
+fn lines_in_the_journal_have_priorities_and_no_second_time() {
+    let sandbox = Sandbox::new();
+    let initiator = "initiator -d 3b:00.0 --cpu 0 --cpu 0 --execution-strategy read_throughput_test --control-timeout 1";
+    let words: Vec<_> = initiator.split_whitespace().collect();
+    let (code, text) = in_the_journal(&sandbox, &words);
+    assert_eq!(code, Some(1), "{text}");
+    let warnings = text.lines().filter(|line| line.starts_with("<4> WARN "));
+    assert_eq!(warnings.count(), 2, "{text}");
+    let last = text.lines().last().unwrap_or_default();
+    assert!(
+        last.starts_with("<3>doca_storage_initiator_comch: error: "),
+        "{text}"
+    );
+    // As JSON, after the priority.
+    let json = [&words[..], &["--log-format", "json"]].concat();
+    let (_, text) = in_the_journal(&sandbox, &json);
+    let first = text.lines().find_map(|line| line.strip_prefix("<4>"));
+    let document: serde_json::Value =
+        serde_json::from_str(first.expect("a warning")).expect("a JSON document");
+    assert_eq!(document["level"], "WARN");
+    // Another standard error than systemd's.
+    let output = sandbox
+        .command(&words)
+        .env("JOURNAL_STREAM", "1:1")
+        .output()
+        .expect("it runs");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        !stderr.contains("<4>") && stderr.contains("WARN"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn examples_of_the_packages_front_ends_are_accepted() {
+    let sandbox = Sandbox::new();
+    for (role, socket) in [
+        ("nbd", "nbd.socket"),
+        ("vhost-user-blk", "vhost-user-blk.socket"),
+    ] {
+        let example = format!(
+            "{}/../packaging/etc/{role}.json",
+            env!("CARGO_MANIFEST_DIR")
+        );
+        let example = std::fs::read_to_string(example).expect("an example");
+        let here = sandbox.path(socket);
+        let text = example
+            .replace(
+                &format!("/run/doca-storage/{socket}"),
+                &here.display().to_string(),
+            )
+            .replace("127.0.0.1:910", "127.0.0.1:0");
+        // Metrics at a free port: one digit was left.
+        let text = text.replace(":07\"", ":0\"").replace(":08\"", ":0\"");
+        let file = sandbox.file(&format!("{role}.json"), text.as_bytes());
+        let words = [
+            role,
+            "--control-timeout",
+            "1",
+            "--json",
+            &file.display().to_string(),
+        ];
+        let output = sandbox.command(&words).output().expect("it runs");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        // There is no service.
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(stderr.contains("DOCA_ERROR_TIME_OUT"), "{stderr}");
+    }
+}
+
+#[test]
+fn negative_size_is_a_wrong_value_of_its_flag() {
+    let sandbox = Sandbox::new();
+    let command = "target -d 3b:00.0 --cpu 0 --listen-port 0 --block-size -4M";
+    let (code, text) = code(&sandbox, command);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(
+        text.contains("--block-size") && text.contains("-4M"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -36,11 +36,14 @@ fn main() -> ExitCode {
             "without_an_address_the_error_says_what_to_set",
             without_an_address,
         ),
+        Trial::test(
+            "wrong_network_settings_are_an_error_before_a_role_is_ready",
+            wrong_settings,
+        ),
         Trial::test("zero_copy_over_tls", zero_copy_over_tls),
         Trial::test("gga_over_tls", gga_over_tls),
         Trial::test("wrong_certificates_are_refused", wrong_certificates),
         Trial::test("tls_on_one_side_is_refused", tls_on_one_side),
-        Trial::test("incomplete_tls_is_an_error", incomplete_tls),
         Trial::test("lost_target_rejoins_over_tls", lost_target_rejoins_over_tls),
     ];
     let capture = Capture::new();
@@ -385,22 +388,6 @@ fn tls_on_one_side() -> Result<(), Failed> {
     Ok(())
 }
 
-fn incomplete_tls() -> Result<(), Failed> {
-    let directory = tempfile::tempdir()?;
-    Certificates::new(directory.path());
-    let mut near = Machine::with_tls(directory.path(), "near", "ca-127.0.0.1");
-    if let Machine::Loopback { environment, .. } = &mut near {
-        environment.retain(|(name, _)| *name != "SOFTDOCA_TLS_KEY");
-    }
-    let far = Machine::with_tls(directory.path(), "far", "ca-127.0.0.1");
-    // The initiator is the first to use the network.
-    let said = refused(&near, &far)?;
-    if said.contains("SOFTDOCA_TLS_KEY") {
-        return Ok(());
-    }
-    Err(format!("expected SOFTDOCA_TLS_KEY in {said}").into())
-}
-
 /// A gga session with TLS on all connections that loses a target. A target whose certificate another authority has
 /// signed is not attached in its place; then one with a valid certificate is.
 fn lost_target_rejoins_over_tls() -> Result<(), Failed> {
@@ -621,6 +608,56 @@ fn without_an_address() -> Result<(), Failed> {
     };
     let far = Machine::on_loopback(directory.path(), "far");
     refused(&near, &far).map(|_| ())
+}
+
+fn wrong_settings() -> Result<(), Failed> {
+    let directory = tempfile::tempdir()?;
+    let readable = directory.path().join("readable.key");
+    std::fs::write(&readable, [1; 32])?;
+    std::fs::set_permissions(&readable, std::fs::Permissions::from_mode(0o644))?;
+    let service = [
+        "zero-copy",
+        "-r",
+        "3b:00.0",
+        "--storage-server",
+        "127.0.0.1:1",
+        "-d",
+        "03:00.0",
+    ];
+    let target = ["target", "--listen-port", "0", "-d", "3b:00.0"];
+    let initiator = [
+        "initiator",
+        "--execution-strategy",
+        "read_throughput_test",
+        "-d",
+        "3b:00.0",
+    ];
+    for (variable, value) in [
+        ("SOFTDOCA_KEY_FILE", "/nonexistent/key"),
+        ("SOFTDOCA_KEY_FILE", text(&readable)),
+        // Reserved for documentation.
+        ("SOFTDOCA_ADDRESS", "192.0.2.1"),
+        ("SOFTDOCA_TRANSPORT", "pigeon"),
+        ("SOFTDOCA_TLS_CA", "/nonexistent/ca.pem"),
+    ] {
+        for role in [&target[..], &service, &initiator] {
+            let output = Command::new(env!("CARGO_BIN_EXE_doca-storage"))
+                .args(role)
+                .args(["--cpu", "0"])
+                .env("SOFTDOCA_RUNTIME_DIR", directory.path().join("runtime"))
+                .env("SOFTDOCA_ADDRESS", "127.0.0.1")
+                .env(variable, value)
+                .output()?;
+            let stdout = String::from_utf8_lossy(&output.stdout);
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            let last = stderr.lines().last().unwrap_or_default();
+            let is_ready = stdout.contains("listening") || stdout.contains("waiting");
+            if output.status.code() != Some(1) || is_ready || !last.contains("--device") {
+                return Err(format!("{variable}={value} {}: {output:?}", role[0]).into());
+            }
+        }
+    }
+    Ok(())
 }
 
 fn machine(network: &Network, index: usize) -> Machine<'_> {

@@ -100,6 +100,45 @@ fn wrong_certificates_are_refused_on_either_side() {
     }
 }
 
+/// A service that continues without a target connects again and again; the reason of the last failure is that of the first.
+#[test]
+fn unknown_authority_is_the_reason_that_a_redundant_service_gives_up() {
+    let sandbox = Sandbox::new();
+    let certificates = Certificates::new(&sandbox.path(""));
+    let mut flags = vec!["--tls".to_owned()];
+    flags.extend(["--tls-ca".to_owned(), certificates.path("other")]);
+    let target = certificates.flags("ca-127.0.0.1");
+    let targets: Vec<_> = (0..3).map(|_| sandbox.target(&words(&target))).collect();
+    let addresses: Vec<_> = targets
+        .iter()
+        .map(|(_, port)| format!("127.0.0.1:{port}"))
+        .collect();
+    let mut command = vec![
+        "gga-offload",
+        "-d",
+        "03:00.0",
+        "-r",
+        "3b:00.0",
+        "--cpu",
+        "0",
+    ];
+    command.extend(["--logical-block-size", "4096", "--control-timeout", "1"]);
+    for (flag, address) in ["--data-1-storage", "--data-2-storage", "--data-p-storage"]
+        .into_iter()
+        .zip(&addresses)
+    {
+        command.extend([flag, address]);
+    }
+    command.extend(words(&flags));
+    let stderr = refused(sandbox.spawn("service", &command));
+    let last = stderr.lines().last().unwrap_or_default();
+    assert!(
+        last.contains(&addresses[0]) && last.contains("--tls-ca"),
+        "{stderr}"
+    );
+    assert_eq!(stderr.matches(&addresses[0]).count(), 3, "{stderr}");
+}
+
 #[test]
 fn tls_on_one_side_only_is_reported() {
     let sandbox = Sandbox::new();

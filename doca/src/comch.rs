@@ -13,6 +13,7 @@ use doca_sys as sys;
 
 use crate::context::{self, Context, Events, Object, Shared, object};
 use crate::error::{c_string, call, non_null};
+use crate::sdk_log::explained;
 use crate::task::EventQueue;
 use crate::{
     ComchEvent, Connection, ContextId, CtxState, Device, Error, ErrorCode, Event, Pe, Representor,
@@ -105,7 +106,7 @@ impl ComchServerBuilder {
     ///
     /// The errors of `doca_ctx_start` and of the functions that create the server, e.g. if the name is in use.
     pub fn start(self, pe: &Pe) -> Result<ComchServer> {
-        ComchServer::create(pe, self.device, self.representor, &self.settings)
+        explained(|| ComchServer::create(pe, self.device, self.representor, &self.settings))
     }
 }
 
@@ -142,7 +143,7 @@ impl ComchClientBuilder {
     ///
     /// The errors of `doca_ctx_start` and of the functions that create the client.
     pub fn start(self, pe: &Pe) -> Result<ComchClient> {
-        ComchClient::create(pe, self.device, &self.settings)
+        explained(|| ComchClient::create(pe, self.device, &self.settings))
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use doca_sys as sys;
 
 use crate::error::{c_string, call, non_null};
+use crate::sdk_log::explained;
 use crate::{Error, ErrorCode, Result};
 
 /// An open device. Clones share it; the last one closes it.
@@ -73,7 +74,7 @@ impl Device {
             })?;
         let mut dev = ptr::null_mut();
         // SAFETY: `info` belongs to the list, which lives until the end of this function.
-        unsafe { call!(doca_dev_open(info, &mut dev)) }?;
+        explained(|| unsafe { call!(doca_dev_open(info, &mut dev)) })?;
         Ok(Self {
             inner: DeviceInner::owning(dev)?,
         })

@@ -20,8 +20,8 @@ pub(crate) use network::Authority;
 pub(crate) use network::stream_pair;
 pub(crate) use network::{
     Deliver, Lane, Link, Memory, NetworkGuard, NetworkOffer, NetworkRegion, Piece, Route, Stream,
-    call, close_after_delivery, expose, nic_for_connections, nic_of, receive_within,
-    requires_verbs, send_within, serve, uses_network,
+    call, check as check_network, close_after_delivery, expose, nic_for_connections, nic_of,
+    receive_within, requires_verbs, send_within, serve, uses_network,
 };
 pub use protocol::{AgentAddress, Backing, Export, MAX_PAYLOAD, Rights, Segment, SharedWord};
 pub(crate) use protocol::{again as request_again, examples as example_requests};

@@ -20,6 +20,7 @@ pub(crate) use producer::{Producer, SendTask as ProducerSendTask};
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -28,7 +29,8 @@ use crate::device::{Device, DeviceUse, Representor};
 use crate::error::{Error, Result};
 use crate::log;
 use crate::progress::{Ctx, CtxState, Driver, Event, Pe, Started, Task, Urgency};
-use crate::runtime::{Listener, RuntimeDir, Socket};
+use crate::runtime::{Elsewhere, Listener, RuntimeDir, Socket};
+use crate::topology::Topology;
 use connection::Outbound;
 use control::{Notice, Reading};
 use frame::{Answer, Arrival, Caller, VERSION};
@@ -176,11 +178,7 @@ impl Client {
             Ok(link) => link,
             Err(Error::Again) => Link::Calling,
             Err(Error::NotFound) => {
-                let _ = Error::NotFound.because(format_args!(
-                    "no server called {:?} runs for {}; start it before the client",
-                    self.name,
-                    self.device.model().pci
-                ));
+                let _ = Error::NotFound.because(Absence(self));
                 self.control.notify(Notice::StartFailed);
                 Link::None
             }
@@ -283,10 +281,64 @@ impl Client {
     }
 }
 
+/// Text of the reason why a client has found no server: where it looked, and where a server of that name is.
+struct Absence<'a>(&'a Client);
+
+impl fmt::Display for Absence<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, pci) = (&self.0.name, self.0.device.model().pci);
+        write!(f, "no server called {name:?} runs for {pci}")?;
+        let Ok(directory) = RuntimeDir::get() else {
+            return Ok(());
+        };
+        write!(
+            f,
+            " in the runtime directory {} of user {}: ",
+            directory.path().display(),
+            rustix::process::geteuid().as_raw()
+        )?;
+        let socket = |function: &str| frame::socket_name(function, name);
+        let devices = Topology::get().map_or(&[][..], |topology| &topology.devices);
+        let other = devices
+            .iter()
+            .map(|device| device.pci)
+            .find(|other| *other != pci && directory.has(&socket(&other.to_string())));
+        if let Some(other) = other {
+            return write!(f, "one runs for {other}; connect with that device");
+        }
+        let socket = socket(&pci.to_string());
+        match directory.elsewhere(&socket) {
+            Some(Elsewhere::Has(path)) => write!(
+                f,
+                "one runs in {}; use the same {} in both processes",
+                path.display(),
+                RuntimeDir::VARIABLE
+            ),
+            Some(Elsewhere::OfUser(path, user)) => write!(
+                f,
+                "start it first, as the same user, or with the same {}; user {user} has one of its own, {}",
+                RuntimeDir::VARIABLE,
+                path.display()
+            ),
+            None => match directory.count("comch-") {
+                0 => write!(
+                    f,
+                    "start it first, as the same user and with the same {}",
+                    RuntimeDir::VARIABLE
+                ),
+                1 => write!(f, "the server that runs there has another name"),
+                count => write!(f, "the {count} servers that run there have other names"),
+            },
+        }
+    }
+}
+
 impl Driver for Client {
     fn start(&self, ctx: &Ctx) -> Result<Started> {
         self.control.prepare(false)?;
         let pe = ctx.pe()?;
+        // Fails for reasons that further attempts cannot change.
+        RuntimeDir::get()?;
         self.call(ctx, &pe);
         Ok(Started::InProgress)
     }

@@ -8,6 +8,7 @@ pub(crate) use socket::{is_eventfd, is_unix_socket, sealed_memory_len};
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -134,6 +135,15 @@ impl fmt::Debug for Key {
 pub struct RuntimeDir {
     fd: Arc<OwnedFd>,
     path: Arc<Path>,
+}
+
+/// Another runtime directory, in which a socket may be.
+#[derive(Debug)]
+pub(crate) enum Elsewhere {
+    /// A directory of this user, which has the socket.
+    Has(PathBuf),
+    /// A directory of this user, who may have the socket there.
+    OfUser(PathBuf, u32),
 }
 
 /// Held while the set of sockets in the directory is examined and changed.
@@ -301,6 +311,67 @@ impl RuntimeDir {
     /// connection cannot be one that is about to be listened on.
     fn is_dead(&self, name: &str) -> bool {
         matches!(Socket::connect_raw(self, name), Err(Errno::CONNREFUSED))
+    }
+
+    /// `true` if this directory has a file of this name, e.g. a socket.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        rustix::fs::statat(&*self.fd, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    }
+
+    /// Number of sockets of living processes whose names begin like this.
+    pub(crate) fn count(&self, prefix: &str) -> usize {
+        let Ok(entries) = rustix::fs::Dir::read_from(&*self.fd) else {
+            return 0;
+        };
+        entries
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str().ok().map(str::to_owned))
+            .filter(|name| name.starts_with(prefix) && name.ends_with(".sock"))
+            .filter(|name| !self.is_dead(name))
+            .count()
+    }
+
+    /// Looks for a socket in the other directories that processes of this machine use unless [`RuntimeDir::VARIABLE`] names one. For messages.
+    pub(crate) fn elsewhere(&self, socket: &str) -> Option<Elsewhere> {
+        let within = |parent: &str, is_candidate: fn(&str) -> bool| {
+            let entries = std::fs::read_dir(parent).ok().into_iter().flatten();
+            entries
+                .flatten()
+                .filter(move |entry| entry.file_name().to_str().is_some_and(is_candidate))
+                .map(|entry| entry.path())
+                .collect::<Vec<_>>()
+        };
+        let mut candidates = within("/tmp", |name| name.starts_with("softdoca-"));
+        let users = within("/run/user", |_| true);
+        candidates.extend(users.into_iter().map(|path| path.join("softdoca")));
+        let user = rustix::process::geteuid().as_raw();
+        let mut of_others = None;
+        for path in candidates {
+            let Ok(metadata) = std::fs::symlink_metadata(&path) else {
+                continue;
+            };
+            if !metadata.is_dir() || self.is(&metadata) {
+                continue;
+            }
+            let is_there = std::fs::symlink_metadata(path.join(socket));
+            match is_there {
+                Ok(_) if metadata.uid() == user => return Some(Elsewhere::Has(path)),
+                Ok(_) => of_others = Some(Elsewhere::OfUser(path, metadata.uid())),
+                Err(error)
+                    if error.kind() == std::io::ErrorKind::PermissionDenied
+                        && of_others.is_none() =>
+                {
+                    of_others = Some(Elsewhere::OfUser(path, metadata.uid()));
+                }
+                Err(_) => {}
+            }
+        }
+        of_others
+    }
+
+    fn is(&self, metadata: &std::fs::Metadata) -> bool {
+        rustix::fs::fstat(&*self.fd)
+            .is_ok_and(|stat| (stat.st_dev, stat.st_ino) == (metadata.dev(), metadata.ino()))
     }
 
     fn unlink(&self, name: &str) {

@@ -65,7 +65,8 @@ pub fn run<F: RoleFlags>(
                     ExitCode::SUCCESS
                 }
                 FlagsError::Usage(text) => {
-                    errln!("{}", text.trim_end());
+                    let priority = console::priority(tracing::Level::ERROR);
+                    errln!("{priority}{}", text.trim_end());
                     ExitCode::from(console::EXIT_USAGE)
                 }
             };
@@ -76,7 +77,7 @@ pub fn run<F: RoleFlags>(
     let console = Console::new(output.output);
     console.announce(banner);
     if let Err(failure) = flags.check().and_then(|()| check_variables()) {
-        errln!("{name}: error: {failure}");
+        report_error(name, &failure);
         return console::conclude(name, ExitCode::from(console::EXIT_USAGE));
     }
     console::start_logs(flags.general(), output.log_format);
@@ -88,11 +89,16 @@ pub fn run<F: RoleFlags>(
     let code = match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            errln!("{name}: error: {failure}");
+            report_error(name, &failure);
             ExitCode::FAILURE
         }
     };
     console::conclude_role(name, code)
+}
+
+fn report_error(name: &str, failure: &Failure) {
+    let priority = console::priority(tracing::Level::ERROR);
+    errln!("{priority}{name}: error: {failure}");
 }
 
 /// Returns the CPUs that are given more than once. The reference accepts repetitions, so they are not an error.

@@ -14,7 +14,7 @@ use std::io::{self, IsTerminal, Write as _};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
@@ -295,12 +295,18 @@ pub(crate) fn start_logs(flags: &GeneralFlags, format: LogFormat) {
         .with_default(flags.log_level.filter())
         .with_targets(sdk);
     let lines = tracing_subscriber::fmt::layer().with_ansi(is_coloured(&io::stderr()));
-    let layer = match format {
-        LogFormat::Text => lines
+    // The journal has times of its own.
+    let layer = match (format, is_journal()) {
+        (LogFormat::Text, false) => lines
             .with_writer(|| Lines)
             .map_event_format(|format| Limited::new(format, LogFormat::Text))
             .boxed(),
-        LogFormat::Json => lines
+        (LogFormat::Text, true) => lines
+            .without_time()
+            .with_writer(|| Lines)
+            .map_event_format(|format| Limited::new(format, LogFormat::Text))
+            .boxed(),
+        (LogFormat::Json, _) => lines
             .with_writer(io::stderr)
             .json()
             .map_event_format(|format| Limited::new(format, LogFormat::Json))
@@ -314,6 +320,29 @@ pub(crate) fn start_logs(flags: &GeneralFlags, format: LogFormat) {
     SDK_LEVEL.store(flags.sdk_log_level.number(), Ordering::Relaxed);
     if let Err(error) = doca::set_sdk_log_level(flags.sdk_log_level.number()) {
         tracing::warn!("--sdk-log-level has no effect: {error}");
+    }
+}
+
+/// Returns `true` if standard error is the stream to systemd's journal that `JOURNAL_STREAM` names, by device and inode.
+fn is_journal() -> bool {
+    static IS_JOURNAL: OnceLock<bool> = OnceLock::new();
+    *IS_JOURNAL.get_or_init(|| {
+        let stream = std::env::var("JOURNAL_STREAM").unwrap_or_default();
+        let stat = rustix::fs::fstat(io::stderr());
+        stat.is_ok_and(|stat| stream == format!("{}:{}", stat.st_dev, stat.st_ino))
+    })
+}
+
+/// Prefix of a line of this level: the priority for systemd's journal (`sd-daemon(3)`), if lines go there.
+pub(crate) fn priority(level: Level) -> &'static str {
+    if !is_journal() {
+        return "";
+    }
+    match level {
+        Level::ERROR => "<3>",
+        Level::WARN => "<4>",
+        Level::INFO => "<6>",
+        Level::DEBUG | Level::TRACE => "<7>",
     }
 }
 
@@ -403,6 +432,7 @@ where
     ) -> fmt::Result {
         let metadata = event.metadata();
         if *metadata.level() > Level::INFO {
+            writer.write_str(priority(*metadata.level()))?;
             return self.format.format_event(context, writer, event);
         }
         let now = Instant::now();
@@ -412,6 +442,7 @@ where
         drop(budget);
         for (Kind(metadata), count) in suppressed {
             let (level, target) = (metadata.level(), metadata.target());
+            writer.write_str(priority(*level))?;
             let (file, line) = (
                 metadata.file().unwrap_or_default(),
                 metadata.line().unwrap_or_default(),
@@ -440,6 +471,7 @@ where
             SUPPRESSED_LOG_LINES.increment();
         }
         if is_written {
+            writer.write_str(priority(*metadata.level()))?;
             return self.format.format_event(context, writer, event);
         }
         Ok(())

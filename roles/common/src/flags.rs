@@ -145,11 +145,15 @@ pub fn read<F: Parser>(
     name: &'static str,
     args: impl IntoIterator<Item = OsString>,
 ) -> Result<F, FlagsError> {
-    let mut arguments: Vec<OsString> = args.into_iter().skip(1).collect();
     let command = command::<F>(name);
+    let mut arguments = with_negative_values(&command, args.into_iter().skip(1));
 
     // The first pass finds the file, which may supply mandatory flags, so none is mandatory in it.
-    let relaxed = command.clone().mut_args(|arg| arg.required(false));
+    let mut relaxed = command.clone().mut_args(|arg| arg.required(false));
+    let groups: Vec<_> = command.get_groups().map(|it| it.get_id().clone()).collect();
+    for group in groups {
+        relaxed = relaxed.mut_group(group, |group| group.required(false));
+    }
     let first = relaxed
         .clone()
         .try_get_matches_from(with_name(name, &[], &arguments))
@@ -169,6 +173,34 @@ pub fn read<F: Parser>(
     let all = with_name(name, &from_file, &std::mem::take(&mut arguments));
     let matches = command.try_get_matches_from(all).map_err(from_clap)?;
     F::from_arg_matches(&matches).map_err(from_clap)
+}
+
+/// Appends negative values with units, such as `-4M`, to the flags before them: clap takes them for flags, and its error would not name theirs.
+fn with_negative_values(command: &Command, args: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let takes_value = |flag: &str| {
+        let mut known = command.get_arguments();
+        known
+            .any(|arg| arg.get_long() == flag.strip_prefix("--") && arg.get_action().takes_values())
+    };
+    let is_negative = |text: &str| {
+        text.strip_prefix('-')
+            .is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
+    };
+    let mut joined: Vec<OsString> = Vec::new();
+    for arg in args {
+        let flag = joined.last().and_then(|last| last.to_str());
+        match (flag, arg.to_str()) {
+            (Some(flag), Some(value))
+                if flag.starts_with("--") && is_negative(value) && takes_value(flag) =>
+            {
+                let whole = format!("{flag}={value}");
+                joined.pop();
+                joined.push(whole.into());
+            }
+            _ => joined.push(arg),
+        }
+    }
+    joined
 }
 
 fn with_name(name: &str, first: &[OsString], second: &[OsString]) -> Vec<OsString> {

@@ -282,8 +282,7 @@ pub fn run<S: Service>(
                 .with_limits(flags.init_limits)
                 .with_protocol(flags.protocol.protocol),
             refused: Quota::refused_requests(),
-            refused_by: vec![false; addresses.len()],
-            warned_of: vec![false; addresses.len()],
+            troubles: vec![None; addresses.len()],
             job: JobRunner::default(),
             waiter: Waiter::new(environment.shutdown.clone()),
             shutdown: environment.shutdown.clone(),
@@ -310,10 +309,8 @@ struct App<'a, S: Service> {
     storage: Vec<TcpClientChannel>,
     session: Session<S::Layout>,
     refused: Quota,
-    /// By target: `true` once a refused connection was reported.
-    refused_by: Vec<bool>,
-    /// By target: `true` once another failure to connect was reported.
-    warned_of: Vec<bool>,
+    /// By target: the last reported failure to connect.
+    troubles: Vec<Option<Failure>>,
     job: JobRunner<Memory>,
     waiter: Waiter,
     shutdown: Shutdown,
@@ -573,24 +570,21 @@ impl<S: Service> App<'_, S> {
                 && !self.session.is_connected(target)
                 && self.service.degraded_mode().is_some()
             {
-                // The attempts go on, and fail in the same way.
-                if std::mem::replace(&mut self.warned_of[target], true) {
-                    tracing::debug!("{failure}");
-                } else {
-                    tracing::warn!("{failure}; trying again");
-                }
-                storage.retry_later();
-                continue;
+                storage.retry_after(failure.clone());
+                event = Ok(None);
             }
-            if matches!(event, Ok(None)) && storage.is_refused() && !self.refused_by[target] {
-                self.refused_by[target] = true;
+            // Further attempts usually fail in the same way.
+            if !self.session.is_connected(target)
+                && let Some(trouble) = storage.trouble()
+                && self.troubles[target].as_ref() != Some(trouble)
+            {
+                let why = trouble.message.clone();
                 tracing::warn!(
-                    "the {} {}, retrying until {:?} after the start (--control-timeout)",
-                    storage.peer(),
-                    storage.trouble(),
+                    "{why}; trying again until {:?} after the start (--control-timeout)",
                     self.flags.control_timeout
                 );
-                self.session.handle(Event::Refused { target }, now);
+                self.troubles[target] = Some(trouble.clone());
+                self.session.handle(Event::Unreachable { target, why }, now);
             }
             quiet &= matches!(event, Ok(None));
             if let Ok(Some(ChannelEvent::Message(message))) = &event

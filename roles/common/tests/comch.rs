@@ -129,11 +129,54 @@ fn client_on_the_device_of_the_dpu_is_told_to_choose_another() {
     let _server = server(&name);
     let device = Device::open("03:00.0").expect("DPU");
     let within = Duration::from_millis(300);
-    let mut client = ComchClientChannel::connect(&device, &name, within).expect("progress engine");
-    let failure = failure(&mut client);
-    assert_eq!(failure.code, ErrorCode::TIME_OUT);
-    assert!(failure.message.contains("0000:03:00.0"), "{failure}");
-    assert!(failure.message.contains("--device"), "{failure}");
+    let client = ComchClientChannel::connect(&device, &name, within).expect("progress engine");
+    let text = given_up(client);
+    assert!(
+        text.contains("0000:03:00.0") && text.contains("--device"),
+        "{text}"
+    );
+}
+
+/// Polls a client that cannot connect until it gives up; returns its error.
+fn given_up(mut client: ComchClientChannel) -> String {
+    let start = Instant::now();
+    loop {
+        match client.poll() {
+            Ok(event) => assert_eq!(event, None),
+            Err(failure) => {
+                assert_eq!(failure.code, ErrorCode::TIME_OUT);
+                return failure.message;
+            }
+        }
+        assert!(start.elapsed() < TIMEOUT);
+    }
+}
+
+#[test]
+fn error_of_a_missing_server_says_where_it_was_looked_for_and_where_one_is() {
+    let within = Duration::from_millis(300);
+    let text = given_up(client(&name("nowhere"), within));
+    let directory = std::env::var("SOFTDOCA_RUNTIME_DIR").unwrap_or("softdoca".to_owned());
+    assert!(
+        text.contains(&directory) && text.contains("3b:00.0"),
+        "{text}"
+    );
+
+    let name = name("elsewhere");
+    let _server = server(&name);
+    let dpu = Device::open("03:00.0").expect("DPU");
+    let wrong = ComchClientChannel::connect(&dpu, &name, within).expect("progress engine");
+    let text = given_up(wrong);
+    assert!(text.contains("one runs for 0000:3b:00.0"), "{text}");
+}
+
+#[test]
+fn server_that_does_not_answer_is_told_from_one_that_does_not_exist() {
+    let name = name("silent");
+    // It is not polled, so it accepts no client.
+    let _server = server(&name);
+    let text = given_up(client(&name, Duration::from_millis(300)));
+    assert!(text.contains("does not answer"), "{text}");
 }
 
 #[test]

@@ -45,6 +45,23 @@ pub(crate) fn uses_network() -> Result<bool> {
     Ok(settings::Settings::get()?.is_some())
 }
 
+/// Checks the network settings of this process before it depends on them: an error of the first exported memory would come after a program has said
+/// that it is ready.
+///
+/// # Errors
+/// An invalid configuration, or addresses on which this process cannot listen. Not an error: a name server that does not answer now.
+pub(crate) fn check() -> Result<()> {
+    let settings = match Settings::get() {
+        Err(Error::TimeOut) => return Ok(()),
+        settings => settings?,
+    };
+    // The sockets that peers connect to are opened with the first export.
+    let addresses = settings.map_or(&[][..], |settings| &settings.addresses);
+    addresses
+        .iter()
+        .try_for_each(|address| listener::listen_at(*address).map(drop))
+}
+
 /// Returns the RDMA device by which peers access memory of `device`; `None` if there is none, or this process does not
 /// use the network.
 ///

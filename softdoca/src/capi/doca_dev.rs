@@ -14,6 +14,7 @@ use super::{
     Handle, Keeper, borrow, check_out, doca_error_t, give, guard, guard_with, not_null, put,
     put_limit, put_list, put_text, reclaim, share, take_list, text,
 };
+use crate::agent::check_network;
 use crate::check::{self, Object};
 use crate::device::{DevInfo, Device, Representor, RepresentorInfo};
 use crate::error::{Error, Result};
@@ -173,7 +174,10 @@ pub unsafe extern "C" fn doca_dev_open(
     guard(|| {
         check_out(dev)?;
         // SAFETY: guaranteed by the caller.
-        unsafe { put(dev, give_device(Device::open(borrow(devinfo)?))) }
+        let info = unsafe { borrow(devinfo) }?;
+        check_network()?;
+        // SAFETY: guaranteed by the caller.
+        unsafe { put(dev, give_device(Device::open(info))) }
     })
 }
 

@@ -406,6 +406,8 @@ pub struct ComchClientChannel {
     give_up_at: Instant,
     timeout: Duration,
     retry: Duration,
+    /// Reason of the last failed attempt, as far as it is known.
+    reason: Option<String>,
     /// The first failure to connect was logged.
     is_announced: bool,
 }
@@ -443,6 +445,7 @@ impl ComchClientChannel {
             give_up_at: now + within,
             timeout: within,
             retry: FIRST_RETRY,
+            reason: None,
             is_announced: false,
         })
     }
@@ -453,16 +456,34 @@ impl ComchClientChannel {
         self.session.connection.clone()
     }
 
-    fn absent(&mut self, reason: impl std::fmt::Display) {
-        if std::mem::replace(&mut self.is_announced, true) {
-            tracing::debug!("the {} is not available, trying again: {reason}", self.peer);
+    /// Makes a call that may fail because there is no server, without its messages in the log. Stores the reason.
+    fn attempt<R>(&mut self, call: impl FnOnce(&mut Self) -> R) -> R {
+        let (result, reason) = without_sdk_messages(|| doca::with_sdk_reason(|| call(self)));
+        if reason.is_some() {
+            self.reason = reason;
+        }
+        result
+    }
+
+    fn reason(&self) -> &str {
+        // The SDK may say nothing.
+        self.reason.as_deref().unwrap_or(
+            "no service with this name is reached through this device; start it first, with the same --command-channel-name, and this device's \
+             PCI address as its --representor",
+        )
+    }
+
+    fn absent(&mut self) {
+        let (peer, reason) = (&self.peer, self.reason());
+        if self.is_announced {
+            tracing::debug!("the {peer} is not available, trying again: {reason}");
         } else {
             tracing::warn!(
-                "the {} is not available, trying again for {:?}: {reason}",
-                self.peer,
+                "the {peer} is not available, trying again for {:?}: {reason}",
                 self.timeout
             );
         }
+        self.is_announced = true;
         self.state = Client::Absent {
             retry_at: Instant::now() + self.retry,
         };
@@ -476,23 +497,24 @@ impl ComchClientChannel {
             .info()
             .ok()
             .filter(|info| !info.capabilities.comch_client);
-        match wrong_device {
-            Some(info) => Failure::timed_out(
-                format_args!(
-                    "the {}; expected the device of a host, got that of a DPU, {}: choose another one with --device",
-                    self.peer, info.pci_address
-                ),
-                self.timeout,
-            ),
-            None => Failure::timed_out(
-                format_args!(
-                    "the {}; start it first, with the same --command-channel-name (a service that runs but has lost its targets does not answer \
-                     either: see its log)",
-                    self.peer
-                ),
-                self.timeout,
-            ),
-        }
+        let reason = match (&self.state, wrong_device) {
+            (Client::Absent { .. }, Some(info)) => {
+                return Failure::timed_out(
+                    format_args!(
+                        "the {}; expected the device of a host, got that of a DPU, {}: choose another one with --device ({})",
+                        self.peer,
+                        info.pci_address,
+                        self.reason()
+                    ),
+                    self.timeout,
+                );
+            }
+            (Client::Absent { .. }, None) => self.reason(),
+            (Client::Started(_), _) => {
+                "it exists, but does not answer: it is stopped, or its targets are not available; see its log"
+            }
+        };
+        Failure::timed_out(format_args!("the {}: {reason}", self.peer), self.timeout)
     }
 
     /// Creates a client if there is none, or if the previous one found no server.
@@ -502,20 +524,26 @@ impl ComchClientChannel {
         }
         match &self.state {
             Client::Absent { retry_at } if *retry_at <= Instant::now() => {
-                let pe = self.pe.touch();
-                let start = || ComchClient::start(pe, &self.device, &self.name);
-                match without_sdk_messages(start) {
+                self.reason = None;
+                let start =
+                    |this: &mut Self| ComchClient::start(this.pe.touch(), &this.device, &this.name);
+                match self.attempt(start) {
                     Ok(client) => self.state = Client::Started(client),
                     Err(error) if is_permanent(error.code) => {
-                        return Err(Failure::from(error)
-                            .context(format_args!("Comch client \"{}\"", self.name)));
+                        let mut failure = Failure::from(error)
+                            .context(format_args!("Comch client \"{}\"", self.name));
+                        if let Some(reason) = &self.reason {
+                            failure.message = format!("{}: {reason}", failure.message);
+                        }
+                        return Err(failure);
                     }
-                    Err(error) => self.absent(error),
+                    Err(error) => {
+                        self.reason.get_or_insert_with(|| error.to_string());
+                        self.absent();
+                    }
                 }
             }
-            Client::Started(client) if client.state() == CtxState::Idle => {
-                self.absent("it refused the connection")
-            }
+            Client::Started(client) if client.state() == CtxState::Idle => self.absent(),
             Client::Absent { .. } | Client::Started(_) => {}
         }
         Ok(())
@@ -549,7 +577,11 @@ impl ControlChannel for ComchClientChannel {
             if let Some(event) = self.session.next()? {
                 return Ok(Some(event));
             }
-            match self.pe.poll() {
+            let event = match self.session.is_taken() {
+                true => self.pe.poll(),
+                false => self.attempt(|this| this.pe.poll()),
+            };
+            match event {
                 None => {
                     if !self.session.is_taken() {
                         self.connect_again()?;

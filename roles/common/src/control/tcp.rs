@@ -398,8 +398,8 @@ pub struct TcpClientChannel {
     address: HostPort,
     peer: String,
     state: Client,
-    /// Reason of the last failed attempt.
-    trouble: String,
+    /// Failure of the last attempt.
+    trouble: Option<Failure>,
     tls: Option<Arc<ClientConfig>>,
 }
 
@@ -446,7 +446,7 @@ impl TcpClientChannel {
             state: Client::Refused {
                 retry_at: Instant::now(),
             },
-            trouble: String::new(),
+            trouble: None,
             tls: None,
         }
     }
@@ -489,6 +489,7 @@ impl TcpClientChannel {
             false => Client::Handshaking(stream),
         };
         if is_complete {
+            self.trouble = None;
             tracing::info!("connected to the {}", self.peer);
         }
         Ok(is_complete)
@@ -507,11 +508,10 @@ impl TcpClientChannel {
         matches!(self.state, Client::Refused { .. })
     }
 
-    /// Reason of the last failed attempt, if [`is_refused`](Self::is_refused): a phrase that follows the name of the
-    /// peer in a message.
+    /// Failure of the last attempt, until there is a connection.
     #[must_use]
-    pub fn trouble(&self) -> &str {
-        &self.trouble
+    pub fn trouble(&self) -> Option<&Failure> {
+        self.trouble.as_ref()
     }
 
     /// Disconnects from the server. The next poll starts another attempt.
@@ -521,8 +521,9 @@ impl TcpClientChannel {
         };
     }
 
-    /// Drops a failed attempt, and starts another one after a pause.
-    pub fn retry_later(&mut self) {
+    /// Drops an attempt that has failed for this reason, and starts another one after a pause.
+    pub fn retry_after(&mut self, trouble: Failure) {
+        self.trouble = Some(trouble);
         self.state = Client::Refused {
             retry_at: Instant::now() + RETRY,
         };
@@ -586,14 +587,14 @@ impl TcpClientChannel {
         if !was_refused {
             return Err(self.failure(error));
         }
-        self.try_again("refused the connection".to_owned());
+        self.try_again("nothing listens at this address: start it first, or correct the address");
         Ok(())
     }
 
-    fn try_again(&mut self, trouble: String) {
-        tracing::debug!("the {} {trouble}, trying again", self.peer);
-        self.trouble = trouble;
-        self.retry_later();
+    fn try_again(&mut self, reason: impl std::fmt::Display) {
+        let trouble = self.failure(reason);
+        tracing::debug!("{}; trying again", trouble.message);
+        self.retry_after(trouble);
     }
 
     fn failure(&self, error: impl std::fmt::Display) -> Failure {
@@ -643,7 +644,9 @@ impl ControlChannel for TcpClientChannel {
             Client::Resolving(lookup) => match lookup.answer() {
                 Some(Ok(addresses)) => self.start_first(Untried::new(addresses))?,
                 Some(Err(error)) if is_temporary(&error) => {
-                    self.try_again(format!("could not be resolved: {error}"));
+                    self.try_again(format_args!(
+                        "its name could not be resolved, which may be temporary: {error}"
+                    ));
                 }
                 Some(Err(error)) => return Err(self.failure(error)),
                 None => {}
@@ -867,10 +870,37 @@ struct Refused {
     error: rustls::Error,
 }
 
+/// The remedy, as the end of a message.
 fn hint(error: &rustls::Error) -> &'static str {
-    match is_no_tls(error) {
-        true => "; the peer does not use TLS: use --tls on both sides or on neither",
-        false => "",
+    use rustls::{AlertDescription as Alert, CertificateError as Certificate, Error};
+    match error {
+        error if is_no_tls(error) => {
+            "; the peer does not use TLS: use --tls on both sides or on neither"
+        }
+        Error::InvalidCertificate(Certificate::UnknownIssuer | Certificate::BadSignature) => {
+            "; no authority of this side's --tls-ca (or --tls-client-ca) has signed the peer's certificate"
+        }
+        Error::InvalidCertificate(
+            Certificate::NotValidForName | Certificate::NotValidForNameContext { .. },
+        ) => "; name the target by the host name or address that its certificate is for",
+        Error::InvalidCertificate(
+            Certificate::Expired
+            | Certificate::ExpiredContext { .. }
+            | Certificate::NotValidYet
+            | Certificate::NotValidYetContext { .. },
+        ) => "; renew the peer's certificate, or correct the clock",
+        Error::AlertReceived(Alert::CertificateRequired) => {
+            "; the peer has --tls-client-ca: give this side --tls-certificate and --tls-key"
+        }
+        Error::AlertReceived(
+            Alert::UnknownCA
+            | Alert::BadCertificate
+            | Alert::CertificateUnknown
+            | Alert::DecryptError,
+        ) => {
+            "; the peer has refused this side's --tls-certificate: no authority of its --tls-ca or --tls-client-ca has signed it"
+        }
+        _ => "",
     }
 }
 

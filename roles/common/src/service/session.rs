@@ -86,8 +86,8 @@ pub struct Session<L> {
     inquiry: Inquiry,
     /// By target: `true` once its channel is connected.
     connected: Vec<bool>,
-    /// By target: `true` once it has refused a connection.
-    refused: Vec<bool>,
+    /// By target: why there is no connection, as far as it is known.
+    troubles: Vec<Option<String>>,
     /// Descriptions of the targets; `None` for a missing one.
     targets: Vec<Option<Described>>,
     /// `true` if the service queries the targets for identities and superblocks.
@@ -143,7 +143,7 @@ impl<L: Layout> Session<L> {
             ids: MessageIds::default(),
             inquiry: Inquiry::default(),
             connected: vec![false; L::TARGETS.len()],
-            refused: vec![false; L::TARGETS.len()],
+            troubles: vec![None; L::TARGETS.len()],
             targets: Vec::new(),
             identifies: false,
             maintains: false,
@@ -214,7 +214,7 @@ impl<L: Layout> Session<L> {
         match event {
             Event::Client(event) => self.client_event(now, event),
             Event::Storage { target, event } => self.storage_event(now, target, event),
-            Event::Refused { target } => self.refused[target] = true,
+            Event::Unreachable { target, why } => self.troubles[target] = Some(why),
             Event::JobDone(outcome) => self.job_done(now, outcome),
             Event::Lost { target } => self.lost(now, target),
             Event::Rejoined { target, identity } => self.rejoined(target, identity),
@@ -305,11 +305,8 @@ impl<L: Layout> Session<L> {
             Step::Connection => {
                 let missing = self.connected.iter().position(|&connected| !connected);
                 let missing = missing.unwrap_or(0);
-                let why = if self.refused[missing] {
-                    "it refuses connections, start it first"
-                } else {
-                    "it does not answer"
-                };
+                let why = self.troubles[missing].as_deref();
+                let why = why.unwrap_or("its address does not answer");
                 format!("a connection to the {}: {why}", L::TARGETS[missing])
             }
             Step::Request => format!("the {} of the initiator", self.phase.request()),
@@ -505,8 +502,8 @@ pub enum Event {
     Client(ChannelEvent),
     /// An event of the channel to a target.
     Storage { target: usize, event: ChannelEvent },
-    /// Nothing listens at a target's address. Connecting is retried.
-    Refused { target: usize },
+    /// An attempt to connect to a target has failed, for this reason. Connecting is retried.
+    Unreachable { target: usize, why: String },
     /// The current job has succeeded or failed.
     JobDone(Result<Outcome, Failure>),
     /// The service continues without a target. Ignored unless the session [may lose](Session::may_lose) it.
@@ -1120,7 +1117,8 @@ mod tests {
             let mut world = World::new(survives);
             world.session.begin_connecting(world.now);
             world.connect(0);
-            world.handle(Event::Refused { target: 1 });
+            let why = "the certificate has expired".to_owned();
+            world.handle(Event::Unreachable { target: 1, why });
             assert_eq!(world.session.poll_timeout(), Some(world.now + TIMEOUT));
             world.pass(TIMEOUT - Duration::from_millis(1));
             assert_eq!(world.end, None);
@@ -1130,6 +1128,7 @@ mod tests {
             };
             assert_eq!(failure.code, doca::ErrorCode::TIME_OUT);
             assert!(failure.message.contains("data_2"), "{failure}");
+            assert!(failure.message.contains("certificate"), "{failure}");
             assert!(!world.is_announced);
         }
     }

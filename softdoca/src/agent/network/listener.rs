@@ -110,6 +110,19 @@ impl Drop for Counted<'_> {
     }
 }
 
+/// Listens on a free port of an address.
+///
+/// # Errors
+/// It is not an address of this machine.
+pub(super) fn listen_at(ip: IpAddr) -> Result<(OwnedFd, SocketAddr)> {
+    stream::listen(SocketAddr::new(ip, 0)).map_err(|error| {
+        error.because(format_args!(
+            "cannot listen at {ip}, which {} names: is it an address of this machine?",
+            super::settings::ADDRESS
+        ))
+    })
+}
+
 impl Listener {
     /// The listener of this process; `None` if it does not use the network.
     ///
@@ -130,12 +143,7 @@ impl Listener {
     pub(super) fn open(settings: Settings, limits: Limits) -> Result<Arc<Listener>> {
         let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
         for ip in &settings.addresses {
-            let (fd, address) = stream::listen(SocketAddr::new(*ip, 0)).map_err(|error| {
-                error.because(format_args!(
-                    "cannot listen at {ip}, which {} names: is it an address of this machine?",
-                    super::settings::ADDRESS
-                ))
-            })?;
+            let (fd, address) = listen_at(*ip)?;
             listeners.push(fd);
             addresses.push(address);
         }
