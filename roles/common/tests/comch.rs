@@ -8,7 +8,6 @@ use role_common::budget::{EARLY_EVENTS, WAITING_CONNECTIONS};
 use role_common::control::{
     ChannelEvent, ComchClientChannel, ComchServerChannel, ControlChannel, Waiter,
 };
-use role_common::protocol::Failure;
 use role_common::shutdown::Shutdown;
 use wire::control::{Message, Payload};
 
@@ -97,12 +96,16 @@ fn messages_pass_both_ways_and_arrive_before_the_disconnection() {
     assert_eq!(client.poll(), Ok(Some(ChannelEvent::Closed)));
 }
 
-fn failure(client: &mut ComchClientChannel) -> Failure {
+/// Polls a client that cannot connect until it gives up; returns its error.
+fn given_up(mut client: ComchClientChannel) -> String {
     let start = Instant::now();
     loop {
         match client.poll() {
             Ok(event) => assert_eq!(event, None),
-            Err(failure) => return failure,
+            Err(failure) => {
+                assert_eq!(failure.code, ErrorCode::TIME_OUT);
+                return failure.message;
+            }
         }
         assert!(start.elapsed() < TIMEOUT);
     }
@@ -112,14 +115,9 @@ fn failure(client: &mut ComchClientChannel) -> Failure {
 fn client_without_a_server_times_out() {
     let within = Duration::from_millis(300);
     let start = Instant::now();
-    let failure = failure(&mut client(&name("absent"), within));
+    let text = given_up(client(&name("absent"), within));
     assert!(start.elapsed() >= within);
-    assert_eq!(failure.code, ErrorCode::TIME_OUT);
-    assert!(failure.message.contains("role-common-absent"), "{failure}");
-    assert!(
-        failure.message.contains("--command-channel-name"),
-        "{failure}"
-    );
+    assert!(text.contains("role-common-absent"), "{text}");
 }
 
 /// A service runs on the DPU's device, so the advice to start it would be wrong.
@@ -135,21 +133,6 @@ fn client_on_the_device_of_the_dpu_is_told_to_choose_another() {
         text.contains("0000:03:00.0") && text.contains("--device"),
         "{text}"
     );
-}
-
-/// Polls a client that cannot connect until it gives up; returns its error.
-fn given_up(mut client: ComchClientChannel) -> String {
-    let start = Instant::now();
-    loop {
-        match client.poll() {
-            Ok(event) => assert_eq!(event, None),
-            Err(failure) => {
-                assert_eq!(failure.code, ErrorCode::TIME_OUT);
-                return failure.message;
-            }
-        }
-        assert!(start.elapsed() < TIMEOUT);
-    }
 }
 
 #[test]
