@@ -1,5 +1,6 @@
 //! The SDK's log: its level, and the reasons that it logs for failures, of which calls return only a code.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd as _, RawFd};
@@ -106,19 +107,41 @@ fn last_reason(lines: &str) -> Option<&str> {
         Some((code, rest)) if code.starts_with("DOCA_ERROR_") => rest,
         _ => text,
     };
+    // softdoca limits the messages of a source line.
+    let text = match text.rsplit_once(" (") {
+        Some((rest, count)) if count.ends_with(" similar messages suppressed)") => rest,
+        _ => text,
+    };
     (!text.is_empty()).then_some(text)
 }
 
 /// `None` before the first use; `Some(None)` if errors cannot be captured.
 static CAPTURE: Mutex<Option<Option<Capture>>> = Mutex::new(None);
 
+thread_local! {
+    /// `true` while this thread captures errors.
+    static CAPTURES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Ends the capture of this thread, also if the call panics.
+struct Capturing;
+
+impl Drop for Capturing {
+    fn drop(&mut self) {
+        CAPTURES.set(false);
+    }
+}
+
 /// Returns the result of `call`, and the last error that the SDK has logged meanwhile: the reason of a failure, of which DOCA's functions return
-/// only a code. An error of another thread may take its place. For calls that are made seldom.
+/// only a code. There is none inside of another such call.
+///
+/// For calls that are made seldom: one thread at a time makes them. An error of another call that a thread makes meanwhile may take the place of the reason.
 pub fn with_sdk_reason<R>(call: impl FnOnce() -> R) -> (R, Option<String>) {
-    // Not available inside of another such call.
-    let Ok(mut capture) = CAPTURE.try_lock() else {
+    if CAPTURES.replace(true) {
         return (call(), None);
-    };
+    }
+    let _capturing = Capturing;
+    let mut capture = CAPTURE.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(capture) = capture.get_or_insert_with(|| Capture::new().ok()) else {
         return (call(), None);
     };
@@ -148,6 +171,8 @@ mod tests {
     fn reason_is_the_text_of_the_last_line() {
         let softdoca = "[08:01:02:000003][77][SOFTDOCA][ERR][runtime.rs:7] DOCA_ERROR_NOT_FOUND: no server [x]\n";
         assert_eq!(last_reason(softdoca), Some("no server [x]"));
+        let suppressed = softdoca.replace("[x]", "(x) (7 similar messages suppressed)");
+        assert_eq!(last_reason(&suppressed), Some("no server (x)"));
         let other = format!("{softdoca}[08:01:02:000003][1][DOCA][ERR][a.c:7][f] failed: 22\n\n");
         assert_eq!(last_reason(&other), Some("failed: 22"));
         for empty in ["", "\n", "[08:01:02:000003][1][DOCA][ERR]\n"] {

@@ -406,7 +406,7 @@ pub struct ComchClientChannel {
     give_up_at: Instant,
     timeout: Duration,
     retry: Duration,
-    /// Reason of the last failed attempt, as far as it is known.
+    /// Reason of a failed attempt: of the last one that the SDK has explained, because it limits its messages.
     reason: Option<String>,
     /// The first failure to connect was logged.
     is_announced: bool,
@@ -524,7 +524,6 @@ impl ComchClientChannel {
         }
         match &self.state {
             Client::Absent { retry_at } if *retry_at <= Instant::now() => {
-                self.reason = None;
                 let start =
                     |this: &mut Self| ComchClient::start(this.pe.touch(), &this.device, &this.name);
                 match self.attempt(start) {
