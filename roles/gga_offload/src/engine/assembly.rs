@@ -46,6 +46,10 @@ pub struct Assembly {
     pub is_new: bool,
     /// Stripes whose chunks may belong to different writes, after an unclean shutdown.
     pub unsettled: Vec<u64>,
+    /// The newest versions that the targets have stored.
+    pub stored: [Stamp; 3],
+    /// The last epoch of which writes were retired, as far as the targets know; 0 for none.
+    pub retired_epoch: u64,
 }
 
 impl Assembly {
@@ -58,6 +62,8 @@ impl Assembly {
             is_degraded: false,
             is_new: false,
             unsettled: Vec::new(),
+            stored: [Stamp::UNWRITTEN; 3],
+            retired_epoch: 0,
         }
     }
 }
@@ -201,7 +207,9 @@ pub fn assemble(
         Found::Superblock(it) if it.set == set => Some(it.epoch.number.max(it.next.number)),
         _ => None,
     });
-    let highest = highest.max().unwrap_or(0);
+    // A session that could not commit its epoch may have stored chunks.
+    let stored = logs.iter().filter_map(|log| Some(log.last?.epoch));
+    let highest = highest.chain(stored).max().unwrap_or(0);
     if committed == Epoch::NONE {
         // The creation of the set was interrupted. A target that was to be rebuilt then is empty.
         let rebuilt = known.targets(|it| it.next == Epoch::NONE);
@@ -264,11 +272,15 @@ pub fn assemble(
         form: instructions.form,
     };
     let mut unsettled = Vec::new();
-    if is_unclean {
-        for target in current.iter() {
-            unsettled.extend_from_slice(&logs[target.number()].unretired);
+    for target in current.iter() {
+        let log = &logs[target.number()];
+        // A session that could not commit its epoch leaves the superblocks as they were, and may have stored chunks.
+        let has_uncommitted = log.last.is_some_and(|last| last.epoch > committed.number);
+        if is_unclean || has_uncommitted {
+            unsettled.extend_from_slice(&log.unretired);
         }
     }
+    let retired = logs.iter().filter_map(|log| log.retired);
     let stale = stale.iter().next();
     Ok(Assembly {
         membership: Some(Membership::put_to_use(origin, instructions.ids)),
@@ -276,6 +288,8 @@ pub fn assemble(
         is_degraded: stale.is_some_and(|target| missing.contains(target)),
         is_new: false,
         unsettled,
+        stored: std::array::from_fn(|target| logs[target].last.unwrap_or(Stamp::UNWRITTEN)),
+        retired_epoch: retired.map(|it| it.epoch).max().unwrap_or(0),
     })
 }
 
@@ -332,6 +346,8 @@ fn assemble_new(
         is_degraded: false,
         is_new: true,
         unsettled: Vec::new(),
+        stored: [Stamp::UNWRITTEN; 3],
+        retired_epoch: 0,
     })
 }
 
@@ -749,6 +765,22 @@ mod tests {
         let membership = again.membership.expect("they have superblocks");
         let next = Target::ALL.map(|it| membership.superblock_of(it).next.number);
         assert_eq!(next, [3; 3]);
+    }
+
+    /// It could not commit its epoch, and the superblocks still say that the set was closed.
+    #[test]
+    fn stripes_that_a_session_stored_before_it_had_committed_are_settled() {
+        let mut found = epochs([4; 3], RecordState::Clean);
+        edit(&mut found, Target::DataP, |it| it.next = epoch(5));
+        let mut logs = unretired([&[1], &[2], &[3]]);
+        let mut last = |target: usize, epoch| logs[target].last = Some(Stamp { epoch, number: 2 });
+        last(0, 4);
+        last(2, 6);
+        let assembly = assemble(found, &logs, instructions(None)).expect("a set");
+        assert_eq!(assembly.unsettled, [3]);
+        assert_eq!(assembly.stored.map(|it| it.epoch), [4, 0, 6]);
+        // Its stamps are not used again.
+        assert_eq!(raised(&assembly), (7, 4));
     }
 
     #[test]

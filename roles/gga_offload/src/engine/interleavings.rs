@@ -12,7 +12,7 @@ use super::chunk::Stamp;
 use super::membership::State;
 use super::request::{Operation, Request};
 use super::set::Set;
-use super::set::tests::{EPOCH, found, open_set, persist};
+use super::set::tests::{EPOCH, found, open_set, open_set_since, persist};
 use super::stripes::StripeLocks;
 use super::{Action, Delivery, Event, Judged, Setup, Status, StripeEngine};
 use crate::{Target, Targets};
@@ -81,7 +81,11 @@ struct Bench {
 impl Bench {
     /// A set in use, with these numbers of workers and stripes to settle.
     fn new(workers: u32, unsettled: &[u64]) -> Self {
-        let set = Arc::new(open_set(workers, unsettled));
+        Self::of(workers, open_set(workers, unsettled))
+    }
+
+    fn of(workers: u32, set: Set) -> Self {
+        let set = Arc::new(set);
         let locks = Arc::new(StripeLocks::with_locks(workers, 1024));
         let engine = |worker| {
             StripeEngine::new(Setup {
@@ -110,7 +114,16 @@ impl Bench {
 
     /// As [`new`](Self::new), with these chunks of the one stripe, which has to be settled.
     fn unsettled(chunks: [Stamp; 3]) -> Self {
-        let mut bench = Self::new(1, &[STRIPE]);
+        Self::new(1, &[STRIPE]).with(chunks)
+    }
+
+    /// As [`unsettled`](Self::unsettled), after a session that has only settled stripes.
+    fn unsettled_again(chunks: [Stamp; 3]) -> Self {
+        Self::of(1, open_set_since(1, &[STRIPE], EPOCH.number - 1)).with(chunks)
+    }
+
+    fn with(self, chunks: [Stamp; 3]) -> Self {
+        let mut bench = self;
         for (stored, chunk) in bench.stored.iter_mut().zip(chunks) {
             let versions = stored.entry(STRIPE).or_default();
             versions.push((OLD, OLD));
@@ -592,6 +605,23 @@ fn unsettled_chunks_are_stored_again_though_they_are_equal() {
     let chunks = bench.chunks();
     assert!(chunks[0] > NEW, "{chunks:?}");
     assert_eq!(chunks, [chunks[0]; 3]);
+}
+
+/// A service that is killed again and again while it settles the same stripes would use up the slots for versions.
+#[test]
+fn chunks_that_an_interrupted_session_settled_are_not_stored_again() {
+    let mut bench = Bench::unsettled_again([OLD; 3]);
+    bench.read(0);
+    bench.finish();
+    assert_eq!(bench.result(0), SUCCESS);
+    assert_eq!(bench.chunks(), [OLD; 3]);
+    assert!(bench.set.unsettled.is_empty());
+    // Unless one of them was not stored.
+    let mut bench = Bench::unsettled_again([OLD, NEW, OLD]);
+    bench.read(0);
+    bench.finish();
+    assert_eq!(bench.result(0), SUCCESS);
+    assert!(bench.chunk_of(C) > NEW);
 }
 
 #[test]

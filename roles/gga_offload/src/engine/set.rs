@@ -106,6 +106,8 @@ pub struct Set {
     acted_on: Box<[AtomicU32]>,
     inner: Mutex<Inner>,
     stripes: u64,
+    /// The last epoch of which writes were retired when the session began.
+    retired_epoch: u64,
     /// Wakes the control thread.
     wake: Box<dyn Fn() + Send + Sync>,
 }
@@ -124,7 +126,7 @@ struct Inner {
     stale: Option<Target>,
     /// The epoch on the disk of the target that was detached last.
     departed: Option<Epoch>,
-    /// The newest chunk that each target has stored in this session.
+    /// The newest chunk that each target is known to have stored.
     stored: [Stamp; 3],
     rebuild: Option<Running>,
     resync: Option<Running>,
@@ -332,7 +334,7 @@ impl Set {
                 at_work: 0,
                 stale: assembly.stale,
                 departed: None,
-                stored: [Stamp::UNWRITTEN; 3],
+                stored: assembly.stored,
                 rebuild: None,
                 resync: None,
                 scrub: None,
@@ -340,6 +342,7 @@ impl Set {
                 counts: Counts::default(),
             }),
             stripes,
+            retired_epoch: assembly.retired_epoch,
             wake: Box::new(wake),
         };
         for stripe in assembly.unsettled {
@@ -486,6 +489,12 @@ impl Set {
         *stored = stamp.max(*stored);
     }
 
+    /// Returns `true` if chunks with this stamp were stored by an earlier session of which nothing was retired: one that did nothing but settle stripes.
+    pub(super) fn is_settled_before(&self, stamp: Stamp) -> bool {
+        let epoch = self.versions.as_ref().map_or(0, Versions::epoch);
+        (self.retired_epoch + 1..epoch).contains(&stamp.epoch)
+    }
+
     /// Returns `true` if work was handed out under the current view.
     pub(super) fn is_current(&self, work: Work) -> bool {
         self.view().generation == work.generation
@@ -543,6 +552,9 @@ impl Set {
         let name = target.name();
         if let State::Degraded(_) = inner.redundancy.state() {
             inner.stale = Some(target);
+            // Chunks that are not flushed may be missing when it is back: in a copy of its disk that was made between two of these writes.
+            let unretired = self.versions.iter().flat_map(Versions::unretired_stripes);
+            unretired.for_each(|stripe| self.missed.insert(stripe));
             if let Some(membership) = &mut inner.membership {
                 let had = membership.superblock_of(target);
                 inner.departed = Some(had.epoch);
@@ -1227,6 +1239,7 @@ pub(super) mod tests {
 
     use super::super::assembly::{Instructions, Log, assemble};
     use super::super::membership::EpochIds;
+    use super::super::versions::{FIRST, InFlight};
     use super::*;
 
     const FORM: Form = Form {
@@ -1242,7 +1255,9 @@ pub(super) mod tests {
     pub(in super::super) const EPOCH: Epoch = Epoch { number: 3, id: 30 };
 
     /// A set whose targets have committed [`EPOCH`] and have to commit another one. With `unsettled` stripes, it was not shut down cleanly.
-    fn new_set(workers: u32, unsettled: &[u64]) -> Set {
+    ///
+    /// Writes were last retired in this epoch.
+    fn new_set(workers: u32, unsettled: &[u64], retired_epoch: u64) -> Set {
         let state = if unsettled.is_empty() {
             RecordState::Clean
         } else {
@@ -1256,6 +1271,10 @@ pub(super) mod tests {
         });
         let logs: [Log; 3] = std::array::from_fn(|_| Log {
             unretired: unsettled.to_vec(),
+            retired: Some(Stamp {
+                epoch: retired_epoch,
+                number: FIRST,
+            }),
             ..Log::default()
         });
         let instructions = Instructions {
@@ -1283,7 +1302,15 @@ pub(super) mod tests {
 
     /// As [`new_set`], with superblocks that record that it is in use.
     pub(in super::super) fn open_set(workers: u32, unsettled: &[u64]) -> Set {
-        let set = new_set(workers, unsettled);
+        open_set_since(workers, unsettled, EPOCH.number)
+    }
+
+    pub(in super::super) fn open_set_since(
+        workers: u32,
+        unsettled: &[u64],
+        retired_epoch: u64,
+    ) -> Set {
+        let set = new_set(workers, unsettled, retired_epoch);
         persist(&set);
         assert!(set.is_committed());
         set
@@ -1349,7 +1376,7 @@ pub(super) mod tests {
 
     #[test]
     fn target_has_what_it_had_only_if_it_has_the_epoch_that_it_departed_with() {
-        let set = new_set(1, &[]);
+        let set = new_set(1, &[], EPOCH.number);
         set.detach(STALE, "test");
         let admit = |epoch, is_same| {
             let found = Found::Superblock(found(STALE, epoch));
@@ -1362,7 +1389,7 @@ pub(super) mod tests {
 
     #[test]
     fn target_that_has_committed_no_epoch_is_rebuilt_whole() {
-        let set = new_set(1, &[]);
+        let set = new_set(1, &[], EPOCH.number);
         set.detach(STALE, "test");
         // The target is not a member until it is rebuilt: its superblock has no epoch.
         set.rejoin(STALE, false);
@@ -1387,6 +1414,35 @@ pub(super) mod tests {
         };
         assert!(admit(before).is_err());
         assert_eq!(admit(now), Ok(true));
+    }
+
+    /// A copy of its disk may have the last write, and not the one before.
+    #[test]
+    fn detached_target_has_missed_the_writes_that_were_not_flushed() {
+        let set = open_set(1, &[]);
+        let versions = set.versions().expect("stored chunks");
+        versions.retire(versions.retirable());
+        let mut in_flight = InFlight::new(0, 2);
+        let mut write = |stripe| {
+            let stamp = versions.begin(&mut in_flight, stripe, false);
+            versions.end(&mut in_flight, stamp.expect("a number"));
+        };
+        write(2);
+        versions.retire(versions.retirable());
+        write(5);
+        set.detach(STALE, "test");
+        let missed = (0..STRIPES).filter(|&stripe| set.missed.contains(stripe));
+        assert_eq!(Vec::from_iter(missed), [5]);
+    }
+
+    #[test]
+    fn stamps_of_sessions_that_only_settled_are_known() {
+        let set = open_set_since(1, &[], EPOCH.number - 1);
+        let of = |epoch| set.is_settled_before(Stamp { epoch, number: 5 });
+        assert!(of(EPOCH.number));
+        assert!(!of(EPOCH.number - 1), "there were writes");
+        let epoch = set.versions().expect("stored chunks").epoch();
+        assert!(!of(epoch), "a write of this session may have failed");
     }
 
     #[test]

@@ -181,6 +181,12 @@ impl StripeEngine {
         let it = &self.slots[slot as usize];
         let settling = it.settling;
         match decide(&settling.judged, settling.newest, may_be_mixed) {
+            // A service that is killed again and again must not use up the slots for versions.
+            Decision::Complete { stamp, holders }
+                if holders == Targets::ALL && self.setup.set.is_settled_before(stamp) =>
+            {
+                self.settled(slot, Outcome::Consistent);
+            }
             // Also if no chunk is newer: a target may have stored one that it could not acknowledge, and find it at its next start. It is older than a chunk
             // that is stored now.
             Decision::Complete { stamp, holders } if may_be_mixed => {

@@ -15,6 +15,9 @@ const REPAIR: u64 = 1;
 /// Number of the first write of a session.
 pub(super) const FIRST: u64 = REPAIR + 1;
 
+/// Maximum number of writes that are not retired, however many slots the targets have.
+const MOST: u64 = 1 << 14;
+
 /// No write in flight.
 const NONE: u64 = u64::MAX;
 
@@ -35,6 +38,8 @@ pub struct Versions {
     retired_repairs: AtomicU64,
     /// Maximum number of writes that are not retired; settling may take twice as many in addition.
     limit: u64,
+    /// The stripes of the last writes, by number modulo their count: of all that are not retired.
+    stripes: Box<[AtomicU64]>,
     /// `true` while a flush is in progress for the only purpose of retiring writes.
     is_retiring: AtomicBool,
 }
@@ -70,6 +75,10 @@ impl Versions {
     /// Creates the numbers of a session with this epoch and number of workers. `slots` is the number of additional versions that each target can keep.
     #[must_use]
     pub fn new(epoch: u64, workers: u32, slots: u32) -> Self {
+        // The rest is for settling, and for versions of earlier epochs and of chunks that are made again.
+        let limit = u64::from(slots / 4).clamp(1, MOST);
+        // Workers that take numbers at the same time may exceed the limit.
+        let most = (limit * 3 + u64::from(workers)).next_power_of_two();
         Self {
             epoch,
             next: AtomicU64::new(FIRST),
@@ -77,15 +86,25 @@ impl Versions {
             retired: AtomicU64::new(0),
             repairs: AtomicU64::new(0),
             retired_repairs: AtomicU64::new(0),
-            // The rest is for settling, and for versions of earlier epochs and of chunks that are made again.
-            limit: u64::from(slots / 4).max(1),
+            limit,
+            stripes: (0..most).map(|_| AtomicU64::new(NONE)).collect(),
             is_retiring: AtomicBool::new(false),
         }
     }
 
-    /// Returns the stamp of a new write, or of chunks that settle a stripe; `None` while too many are not retired: retry later.
+    /// Returns the stamp of a new write of this stripe, or of chunks that settle it; `None` while too many are not retired: retry later.
+    ///
+    /// No write begins before the first flush has retired those of earlier epochs. So in an epoch of which nothing was retired, stripes were only settled.
     #[inline]
-    pub(super) fn begin(&self, in_flight: &mut InFlight, is_settling: bool) -> Option<Stamp> {
+    pub(super) fn begin(
+        &self,
+        in_flight: &mut InFlight,
+        stripe: u64,
+        is_settling: bool,
+    ) -> Option<Stamp> {
+        if !is_settling && self.retired() == 0 {
+            return None;
+        }
         let limit = if is_settling {
             self.limit * 3
         } else {
@@ -102,6 +121,7 @@ impl Versions {
         }
         let number = self.next.fetch_add(1, Ordering::SeqCst);
         in_flight.numbers.push_back((number, false));
+        self.stripe_of(number).store(stripe, Ordering::Release);
         Some(Stamp {
             epoch: self.epoch,
             number,
@@ -120,6 +140,19 @@ impl Versions {
         }
         let oldest = numbers.front().map_or(NONE, |&(number, _)| number);
         self.oldest[in_flight.worker].store(oldest, Ordering::SeqCst);
+    }
+
+    fn stripe_of(&self, number: u64) -> &AtomicU64 {
+        &self.stripes[number as usize & (self.stripes.len() - 1)]
+    }
+
+    /// The stripes of all writes that have begun and are not retired.
+    pub(super) fn unretired_stripes(&self) -> impl Iterator<Item = u64> {
+        let first = self.retired().max(FIRST);
+        let numbers = first..self.next.load(Ordering::SeqCst);
+        // A stripe that is not known yet is that of a write that begins now, and that no target has stored.
+        let stripes = numbers.map(|number| self.stripe_of(number).load(Ordering::Acquire));
+        stripes.filter(|&stripe| stripe != NONE)
     }
 
     /// Records that a chunk was made again.
@@ -233,14 +266,21 @@ mod tests {
         stamp.number
     }
 
+    /// Numbers of a session that has retired the writes of earlier epochs.
+    fn versions(workers: u32, slots: u32) -> Versions {
+        let versions = Versions::new(7, workers, slots);
+        versions.retire(versions.retirable());
+        versions
+    }
+
     #[test]
     fn writes_in_flight_are_not_retirable() {
-        let versions = Versions::new(7, 2, 100);
+        let versions = versions(2, 100);
         let (mut a, mut b) = (InFlight::new(0, 8), InFlight::new(1, 8));
         assert_eq!(versions.retirable().number, 2);
-        let first = versions.begin(&mut a, false);
-        let second = versions.begin(&mut b, false);
-        let third = versions.begin(&mut a, false);
+        let first = versions.begin(&mut a, 0, false);
+        let second = versions.begin(&mut b, 0, false);
+        let third = versions.begin(&mut a, 0, false);
         assert_eq!([first, second, third].map(number), [2, 3, 4]);
         assert_eq!(versions.retirable().number, 2);
         versions.end(&mut a, first.expect("a stamp"));
@@ -256,9 +296,9 @@ mod tests {
 
     #[test]
     fn oldest_write_in_flight_of_a_worker_is_not_retirable() {
-        let versions = Versions::new(7, 1, 100);
+        let versions = versions(1, 100);
         let mut in_flight = InFlight::new(0, 8);
-        let stamps = [(); 3].map(|()| versions.begin(&mut in_flight, false).expect("a stamp"));
+        let stamps = [(); 3].map(|()| versions.begin(&mut in_flight, 0, false).expect("a stamp"));
         versions.end(&mut in_flight, stamps[0]);
         assert_eq!(versions.retirable().number, stamps[1].number);
         versions.end(&mut in_flight, stamps[2]);
@@ -281,17 +321,17 @@ mod tests {
 
     #[test]
     fn writes_wait_while_too_many_are_not_retired() {
-        let versions = Versions::new(7, 1, 16);
+        let versions = versions(1, 16);
         let mut in_flight = InFlight::new(0, 8);
         for _ in 0..4 {
             let stamp = versions
-                .begin(&mut in_flight, false)
+                .begin(&mut in_flight, 0, false)
                 .expect("within the limit");
             versions.end(&mut in_flight, stamp);
         }
-        assert_eq!(versions.begin(&mut in_flight, false), None);
+        assert_eq!(versions.begin(&mut in_flight, 0, false), None);
         let settling = versions
-            .begin(&mut in_flight, true)
+            .begin(&mut in_flight, 0, true)
             .expect("more for settling");
         versions.end(&mut in_flight, settling);
         assert!(versions.should_retire());
@@ -300,20 +340,25 @@ mod tests {
         versions.retire(versions.retirable());
         versions.end_retiring();
         assert!(!versions.should_retire());
-        assert_eq!(number(versions.begin(&mut in_flight, false)), 7);
+        assert_eq!(number(versions.begin(&mut in_flight, 0, false)), 7);
     }
 
     /// A number that was reported as retirable is never that of a write that begins later or is in flight.
     #[test]
     fn no_write_of_another_thread_is_retired_early() {
-        let versions = Versions::new(7, 2, u32::MAX);
+        let versions = versions(2, u32::MAX);
         std::thread::scope(|scope| {
             for worker in 0..2 {
                 let versions = &versions;
                 scope.spawn(move || {
                     let mut in_flight = InFlight::new(worker, 8);
                     for _ in 0..50_000 {
-                        let stamp = versions.begin(&mut in_flight, false).expect("unlimited");
+                        let stamp = loop {
+                            match versions.begin(&mut in_flight, 0, false) {
+                                Some(stamp) => break stamp,
+                                None => versions.retire(versions.retirable()),
+                            }
+                        };
                         assert!(versions.retirable().number <= stamp.number);
                         versions.end(&mut in_flight, stamp);
                     }
@@ -321,5 +366,46 @@ mod tests {
             }
         });
         assert_eq!(versions.retirable().number, 100_002);
+    }
+
+    #[test]
+    fn no_write_begins_before_those_of_earlier_epochs_are_retired() {
+        let versions = Versions::new(7, 1, 16);
+        let mut in_flight = InFlight::new(0, 8);
+        assert_eq!(versions.begin(&mut in_flight, 0, false), None);
+        let settling = versions.begin(&mut in_flight, 0, true);
+        versions.end(&mut in_flight, settling.expect("a stamp"));
+        assert_eq!(versions.begin(&mut in_flight, 0, false), None);
+        versions.retire(versions.retirable());
+        assert_eq!(number(versions.begin(&mut in_flight, 0, false)), 3);
+    }
+
+    #[test]
+    fn stripes_of_writes_that_are_not_retired_are_known() {
+        let versions = versions(2, 16);
+        let (mut a, mut b) = (InFlight::new(0, 8), InFlight::new(1, 8));
+        let stripes = || Vec::from_iter(versions.unretired_stripes());
+        assert_eq!(stripes(), [0; 0]);
+        let first = versions.begin(&mut a, 40, false).expect("a stamp");
+        let second = versions.begin(&mut b, 50, false).expect("a stamp");
+        assert_eq!(stripes(), [40, 50], "in flight");
+        versions.end(&mut a, first);
+        versions.end(&mut b, second);
+        assert_eq!(stripes(), [40, 50], "complete, and not flushed");
+        let retirable = versions.retirable();
+        versions.begin(&mut a, 60, false).expect("a stamp");
+        versions.retire(retirable);
+        assert_eq!(stripes(), [60]);
+        // The list wraps around many times.
+        for stripe in 0..100 {
+            let stamp = versions.begin(&mut b, stripe, false).expect("a stamp");
+            versions.end(&mut b, stamp);
+            assert_eq!(stripes().last(), Some(&stripe));
+            versions.retire(Retirable {
+                number: stamp.number,
+                repairs: 0,
+            });
+            assert_eq!(stripes(), [stripe]);
+        }
     }
 }

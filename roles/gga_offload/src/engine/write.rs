@@ -173,7 +173,8 @@ impl StripeEngine {
         if !is_settling && !set.unsettled.is_empty() {
             return None;
         }
-        let stamp = versions.begin(&mut self.numbers, is_settling)?;
+        let stripe = self.slots[slot as usize].stripe();
+        let stamp = versions.begin(&mut self.numbers, stripe, is_settling)?;
         self.slot(slot).stamp = Some(stamp);
         Some(stamp)
     }

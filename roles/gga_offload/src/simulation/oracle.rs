@@ -250,6 +250,8 @@ pub(super) enum Excuse {
     Device,
     /// A session had to be started again, because two members came back without their data.
     Restarted,
+    /// A clean stop left stripes to settle to the next session.
+    Unsettled,
 }
 
 impl Excuse {
@@ -270,6 +272,7 @@ impl Excuse {
             }
             Self::Device => "an accelerator or the client's memory failed: an I/O error",
             Self::Restarted => "two members came back without their contents: a new session",
+            Self::Unsettled => "a clean stop before the resync after an unclean end was complete",
         }
     }
 }

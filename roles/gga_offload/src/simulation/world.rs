@@ -1496,6 +1496,12 @@ impl<'a> World<'a> {
         let Some(own) = self.targets[number].own.take() else {
             return;
         };
+        let is_rebuilt = self.targets[number].disk.identity != FOREIGN
+            || (self.targets[number].disk.superblock).is_some_and(|it| Some(it.set) == self.set_id);
+        if is_rebuilt && !self.may_lose(number) {
+            // An old disk in the place of a current one, beside another failure: too much at once.
+            return;
+        }
         self.break_connection(number, 5..300);
         self.targets[number].kill();
         self.targets[number].disk = own;
@@ -1874,12 +1880,17 @@ impl<'a> World<'a> {
             Phase::Closing if service.set.is_concluded() => {
                 let connections = service.connections;
                 let service_is_healthy = service.set.is_healthy();
+                let has_unsettled = service.set.unsettled_stripes() != 0;
                 for (target, connection) in self.targets.iter_mut().zip(connections) {
                     if connection != 0 && target.connection == connection && target.is_up {
                         target.sync();
                     }
                 }
                 self.was_clean = service_is_healthy && self.targets.iter().all(|it| it.is_well);
+                if self.was_clean && has_unsettled {
+                    self.was_clean = false;
+                    self.excuse(Excuse::Unsettled);
+                }
                 self.reach("clean end of a session");
                 self.end_service(session, CLOSED);
             }
