@@ -195,7 +195,7 @@ pub struct Violation {
     pub history: Vec<String>,
 }
 
-/// Numbers of first and last lines in a violation's history.
+/// Numbers of first and last lines that are displayed of a violation's history.
 const HISTORY: (usize, usize) = (40, 80);
 
 impl fmt::Display for Violation {
@@ -212,8 +212,14 @@ impl fmt::Display for Violation {
             writeln!(f, "  {step}")?;
         }
         writeln!(f, "events:")?;
-        for line in &self.history {
-            writeln!(f, "  {line}")?;
+        let (first, last) = HISTORY;
+        let omitted = self.history.len().saturating_sub(first + last);
+        for (number, line) in self.history.iter().enumerate() {
+            match number.checked_sub(first) {
+                Some(0) if omitted != 0 => writeln!(f, "  ... {omitted} more, see --json ...")?,
+                Some(after) if after < omitted => {}
+                _ => writeln!(f, "  {line}")?,
+            }
         }
         Ok(())
     }
@@ -248,15 +254,6 @@ fn run_script(script: &Script, traces: bool) -> (Totals, Option<Broken>, Vec<Str
 fn explain(script: &Script, broken: &Broken) -> Violation {
     let minimal = minimise(script, broken.promise);
     let (_, again, history) = run_script(&minimal, true);
-    let (first, last) = HISTORY;
-    let history = if history.len() > first + last {
-        let omitted = history.len() - first - last;
-        let (begin, end) = (&history[..first], &history[history.len() - last..]);
-        let between = [format!("... {omitted} more ...")];
-        [begin, &between, end].concat()
-    } else {
-        history
-    };
     Violation {
         seed: script.seed,
         promise: broken.promise.id(),

@@ -27,6 +27,16 @@ impl Stamp {
         epoch: 0,
         number: 0,
     };
+
+    /// The stamp of a chunk that a member has in the place of one that is lost: that of no write, older than all, and of no other member, so that it never
+    /// makes a pair.
+    #[must_use]
+    pub const fn lost(member: Target) -> Self {
+        Self {
+            epoch: 0,
+            number: member as u64 + 1,
+        }
+    }
 }
 
 impl fmt::Display for Stamp {

@@ -657,6 +657,26 @@ fn block_that_is_settled_without_a_target_is_rebuilt_when_it_is_back() {
     assert_eq!(bench.result(1), SUCCESS);
 }
 
+/// A target that missed a write has the chunks of the write before, like a member that lost the write: they are not a pair.
+#[test]
+fn chunk_that_a_rebuilt_target_missed_never_counts() {
+    let mut bench = Bench::degraded();
+    bench.write(0);
+    bench.finish();
+    let new = bench.chunk_of(B);
+    for member in [A, C] {
+        let versions = bench.stored[member.number()].entry(STRIPE).or_default();
+        *versions = vec![(OLD, OLD)];
+    }
+    bench.rejoin(C, true);
+    bench.finish();
+    assert_eq!(bench.set.state(), State::Healthy);
+    assert_eq!(bench.chunks(), [OLD, new, Stamp::lost(C)]);
+    bench.read(1);
+    bench.finish();
+    assert_eq!(bench.result(1), Some(Status::IO_FAILED));
+}
+
 /// Two of them would store chunks with different stamps, in any order.
 #[test]
 fn stripe_is_settled_by_one_read_at_a_time() {

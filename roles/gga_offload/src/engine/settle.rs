@@ -9,7 +9,7 @@
 
 use super::chunk::{Judgement, Stamp};
 use super::request::{Operation, Request};
-use super::set::{Outcome, Purpose};
+use super::set::{Outcome, Purpose, Work};
 use super::{Action, Judged, ReadStage, SettleStage, Slot, Stage, Status, StripeEngine};
 use crate::{Target, Targets};
 
@@ -35,6 +35,8 @@ pub(super) struct Settling {
     stamp: Option<Stamp>,
     /// `true` if the chunks are stored again with a new stamp.
     is_again: bool,
+    /// `true` if the chunk to store marks the stripe as lost.
+    is_lost: bool,
     /// Targets whose chunks are stored.
     stores: Targets,
 }
@@ -388,7 +390,11 @@ impl StripeEngine {
             versions.repaired();
         }
         if failed.is_empty() {
-            return self.settled(slot, Outcome::Rewritten(target));
+            let outcome = match settling.is_lost {
+                true => Outcome::Lost,
+                false => Outcome::Rewritten(target),
+            };
+            return self.settled(slot, outcome);
         }
         if !self.detached.contains(target) {
             let status = error.unwrap_or(Status::IO_FAILED);
@@ -407,12 +413,27 @@ impl StripeEngine {
             Outcome::Unread
         };
         match (it.work, it.request.operation) {
+            (
+                Some(Work {
+                    purpose: Purpose::Rebuild(target),
+                    ..
+                }),
+                _,
+            ) if outcome == Outcome::Lost && !it.settling.is_lost => self.mark_lost(slot, target),
             (Some(_), _) | (None, Operation::Write) => self.settled(slot, outcome),
             (None, _) => {
                 let judged = it.settling.judged;
                 self.corrupt(slot, &judged);
             }
         }
+    }
+
+    /// Replaces the chunk of a target that is rebuilt: it missed the last write, and would make a pair with the chunk of a member that lost that write.
+    #[cold]
+    fn mark_lost(&mut self, slot: u32, target: Target) {
+        self.slot(slot).settling.is_lost = true;
+        self.prepare_store(slot, Stamp::lost(target), Targets::only(target), false);
+        self.number_settled(slot);
     }
 
     /// Continues with the I/O of a settled block, or completes the work on it.
