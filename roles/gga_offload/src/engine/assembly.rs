@@ -237,6 +237,10 @@ pub fn assemble(
         // A copy made while the set was in use does not say that the set was closed since.
         current = known.targets(|it| it.epoch == committed && it.state != RecordState::InUse);
     }
+    let copies = old_copies(&known, current, logs);
+    if current.minus(copies).len() >= 2 {
+        current = current.minus(copies);
+    }
     let doubtful = known.targets(|it| it.state == RecordState::InDoubt);
     let doubtful = doubtful.intersection(current);
     if current == Targets::ALL && doubtful.len() == 1 {
@@ -246,10 +250,6 @@ pub fn assemble(
             "the machines of {} storage targets were restarted without a clean shutdown: what they had acknowledged last, without a flush, may be missing",
             doubtful.len()
         );
-    }
-    let copies = old_copies(&known, current, logs);
-    if current.minus(copies).len() >= 2 {
-        current = current.minus(copies);
     }
     let stale = Targets::ALL.minus(current);
     if stale.len() > 1 {
@@ -781,6 +781,27 @@ mod tests {
         assert_eq!(assembly.stored.map(|it| it.epoch), [4, 0, 6]);
         // Its stamps are not used again.
         assert_eq!(raised(&assembly), (7, 4));
+    }
+
+    /// What was flushed is on the disk of a machine that has lost power, and not in an old copy.
+    #[test]
+    fn copy_is_rebuilt_rather_than_a_target_that_may_have_lost_unflushed_writes() {
+        let mut found = epochs([4; 3], RecordState::InUse);
+        edit(&mut found, Target::DataP, |it| {
+            it.state = RecordState::InDoubt
+        });
+        let stamp = |number| Some(Stamp { epoch: 4, number });
+        let log = |last, retired| Log {
+            last: stamp(last),
+            retired: stamp(retired),
+            unretired: Vec::new(),
+        };
+        let mut logs = [log(20, 15), log(20, 15), log(18, 13)];
+        let assembly = assemble(found, &logs, instructions(None)).expect("a set");
+        assert_eq!(assembly.stale, Some(Target::DataP));
+        logs[0] = log(5, 3);
+        let assembly = assemble(found, &logs, instructions(None)).expect("a set");
+        assert_eq!(assembly.stale, Some(Target::Data1));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use super::chunk::Stamp;
 
@@ -36,6 +37,8 @@ pub struct Versions {
     repairs: AtomicU64,
     /// Number of these that are retired.
     retired_repairs: AtomicU64,
+    /// Chunks made again that are durable, and retired as soon as all writes are that had begun before the flush: targets free their slots in the order of the log.
+    durable_repairs: Mutex<Option<Retirable>>,
     /// Maximum number of writes that are not retired; settling may take twice as many in addition.
     limit: u64,
     /// The stripes of the last writes, by number modulo their count: of all that are not retired.
@@ -49,6 +52,8 @@ pub struct Versions {
 pub(super) struct Retirable {
     /// Writes with lower numbers; 0 for none.
     number: u64,
+    /// The number of the next write when the flush started.
+    next: u64,
     /// Number of chunks that were made again.
     repairs: u64,
 }
@@ -86,6 +91,7 @@ impl Versions {
             retired: AtomicU64::new(0),
             repairs: AtomicU64::new(0),
             retired_repairs: AtomicU64::new(0),
+            durable_repairs: Mutex::new(None),
             limit,
             stripes: (0..most).map(|_| AtomicU64::new(NONE)).collect(),
             is_retiring: AtomicBool::new(false),
@@ -174,8 +180,10 @@ impl Versions {
     /// Returns the writes that a flush makes durable which starts now and succeeds on all members.
     pub(super) fn retirable(&self) -> Retirable {
         let repairs = self.repairs.load(Ordering::Acquire);
+        let next = self.next.load(Ordering::SeqCst);
         Retirable {
             number: self.retirable_number(),
+            next,
             repairs,
         }
     }
@@ -190,8 +198,25 @@ impl Versions {
     /// Records that this is durable on all members.
     pub(super) fn retire(&self, retirable: Retirable) {
         self.retired.fetch_max(retirable.number, Ordering::AcqRel);
-        self.retired_repairs
-            .fetch_max(retirable.repairs, Ordering::AcqRel);
+        if retirable.number == 0 {
+            return;
+        }
+        let retired = self.retired();
+        let apply = |it: Retirable| {
+            let is_due = it.next <= retired;
+            if is_due {
+                self.retired_repairs.fetch_max(it.repairs, Ordering::AcqRel);
+            }
+            is_due
+        };
+        let mut durable = self
+            .durable_repairs
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        durable.take_if(|earlier| apply(*earlier));
+        if !apply(retirable) {
+            durable.get_or_insert(retirable);
+        }
     }
 
     /// Number below which all writes are retired; 0 for none yet.
@@ -311,7 +336,7 @@ mod tests {
         let stamp = |epoch, number| Stamp { epoch, number };
         versions.retire(Retirable {
             number: 5,
-            repairs: 0,
+            ..Retirable::default()
         });
         assert_eq!(versions.of_repair(stamp(7, 5)), stamp(7, 5));
         assert_eq!(versions.of_repair(stamp(7, 6)), stamp(7, 6));
@@ -403,9 +428,35 @@ mod tests {
             assert_eq!(stripes().last(), Some(&stripe));
             versions.retire(Retirable {
                 number: stamp.number,
-                repairs: 0,
+                ..Retirable::default()
             });
             assert_eq!(stripes(), [stripe]);
         }
+    }
+
+    /// Targets free the slots of their logs in order, so a chunk that was made again has its slot until the writes before it are retired.
+    #[test]
+    fn repairs_are_retired_with_the_writes_that_began_before_them() {
+        let versions = versions(1, 16);
+        let mut in_flight = InFlight::new(0, 8);
+        let flush = || versions.retire(versions.retirable());
+        let repair = || (0..4).for_each(|_| versions.repaired());
+        repair();
+        assert!(versions.has_many_repairs());
+        flush();
+        assert!(!versions.has_many_repairs(), "no write is in flight");
+        let slow = versions.begin(&mut in_flight, 0, false).expect("a stamp");
+        repair();
+        flush();
+        flush();
+        assert!(versions.has_many_repairs());
+        versions.end(&mut in_flight, slow);
+        let next = versions.begin(&mut in_flight, 0, false).expect("a stamp");
+        flush();
+        assert!(
+            !versions.has_many_repairs(),
+            "the next one began after them"
+        );
+        versions.end(&mut in_flight, next);
     }
 }

@@ -235,6 +235,8 @@ pub(super) struct SimulatedTarget {
     pub(super) is_well: bool,
     /// `true` if its machine has lost power since it was well.
     pub(super) has_lost_power: bool,
+    /// `true` if an earlier copy has taken the place of its disk since it was well.
+    pub(super) is_copy: bool,
     /// Time at which it is reachable again.
     pub(super) trouble_until: Duration,
 }
@@ -261,6 +263,7 @@ impl SimulatedTarget {
             applying: None,
             is_well: true,
             has_lost_power: false,
+            is_copy: false,
             trouble_until: Duration::ZERO,
         }
     }

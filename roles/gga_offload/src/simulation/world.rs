@@ -603,6 +603,7 @@ impl<'a> World<'a> {
             // Its bytes are never read, so they may as well be chunks of later writes.
             self.is_poisoned = true;
             self.poison(target);
+            self.unwell(target, self.now);
         }
         if self.set_id.is_some_and(|before| before != set_id) && self.has_acknowledged {
             return self.violate(
@@ -742,10 +743,12 @@ impl<'a> World<'a> {
             return;
         }
         // Members that lost power together, or of which one has an older copy, may leave too few.
-        let well = self.targets.iter().filter(|it| it.is_well).count();
+        let is_well =
+            |number: &usize| self.targets[*number].is_well && self.rebuild != Some(*number);
         let is_there = |number: usize| !matches!(found[number], Found::Missing);
+        let well = (0..3).filter(is_well).count();
         let current = (0..3)
-            .filter(|&number| is_there(number) && self.targets[number].is_well)
+            .filter(|number| is_there(*number) && is_well(number))
             .count();
         let is_foreign = (0..3).any(|it| self.targets[it].disk.identity == FOREIGN && is_there(it));
         if current >= 2 && well >= 2 && !is_foreign {
@@ -781,7 +784,20 @@ impl<'a> World<'a> {
             return;
         };
         let service = self.services.swap_remove(place);
-        if why != CLOSED {
+        let has_failed = matches!(service.set.state(), State::Failed { .. });
+        if why != CLOSED || has_failed {
+            // The service that has noticed the exchange of a disk may not have recorded it.
+            for target in 0..3 {
+                let member = Target::ALL[target];
+                if self.targets[target].is_copy {
+                    for (silent, damaged) in self.silent.iter_mut().zip(&self.damaged) {
+                        if damaged.contains(member) {
+                            silent.insert(member);
+                        }
+                    }
+                }
+            }
+            self.check_exposure();
             // A lost write beside a lost target may be taken for an interrupted write now.
             for (register, _) in self
                 .registers
@@ -1531,6 +1547,8 @@ impl<'a> World<'a> {
                 self.damaged[block as usize].insert(Target::ALL[number]);
             }
         }
+        let target = &mut self.targets[number];
+        target.is_copy = target.disk.identity == disk.identity;
         self.targets[number].disk = disk;
         // The disk that another set's had taken the place of does not come back.
         self.targets[number].own = None;
@@ -1811,7 +1829,7 @@ impl<'a> World<'a> {
             .damaged
             .iter()
             .any(|it| it.contains(Target::ALL[target]));
-        if is_same && it.session == session && !has_lost_a_write {
+        if is_same && it.session == session && !it.is_copy && !has_lost_a_write {
             let what = format!("target {target} was not admitted, and it has its data: {why}");
             return self.violate(Promise::Available, what);
         }
@@ -2140,6 +2158,7 @@ impl<'a> World<'a> {
         for &number in &served {
             self.targets[number].is_well = true;
             self.targets[number].has_lost_power = false;
+            self.targets[number].is_copy = false;
         }
         if is_new {
             self.check_redundancy(false);
