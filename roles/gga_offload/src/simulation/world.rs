@@ -757,6 +757,7 @@ impl<'a> World<'a> {
                 format!("two current targets were refused: {refusal}"),
             );
         } else if found.iter().all(|it| !matches!(it, Found::Missing))
+            && self.rebuild.is_none()
             && !self.script.is_wild
             && !is_foreign
         {
@@ -1256,8 +1257,8 @@ impl<'a> World<'a> {
                         self,
                         "target {number} stores version {stamp} of block {}", chunk.stripe
                     );
+                    // Damage of the version before counts until the write is complete: it may have to be undone.
                     target.disk.write_version(chunk.stripe, stamp, &bytes);
-                    self.silent[chunk.stripe as usize].remove(Target::ALL[number]);
                 }
                 let target = &mut self.targets[number];
                 if is_durable {
@@ -1552,6 +1553,7 @@ impl<'a> World<'a> {
         self.targets[number].disk = disk;
         // The disk that another set's had taken the place of does not come back.
         self.targets[number].own = None;
+        self.check_exposure();
     }
 
     // Control connections: superblocks.
@@ -2164,6 +2166,8 @@ impl<'a> World<'a> {
             self.check_redundancy(false);
         }
         if self.targets.iter().all(|it| it.is_well) {
+            // It is rebuilt.
+            (self.rebuild, self.is_poisoned) = (None, false);
             for block in 0..self.script.blocks {
                 let index = block as usize;
                 if self.exposed[index] && self.objection(block).is_none() {
