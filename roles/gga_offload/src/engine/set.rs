@@ -550,7 +550,9 @@ impl Set {
             scrub.interrupt();
         }
         let name = target.name();
-        if let State::Degraded(_) = inner.redundancy.state() {
+        let is_degraded = matches!(inner.redundancy.state(), State::Degraded(_));
+        // A target that has just been rebuilt may have become a member, and is not current once the set goes on without it.
+        if is_degraded || inner.stale == Some(target) {
             inner.stale = Some(target);
             // Chunks that are not flushed may be missing when it is back: in a copy of its disk that was made between two of these writes.
             let unretired = self.versions.iter().flat_map(Versions::unretired_stripes);
@@ -560,6 +562,8 @@ impl Set {
                 inner.departed = Some(had.epoch);
                 membership.exclude(target);
             }
+        }
+        if is_degraded {
             tracing::warn!("detached storage target {name}, going on without it: {why}");
         } else {
             tracing::error!(
@@ -1414,6 +1418,28 @@ pub(super) mod tests {
         };
         assert!(admit(before).is_err());
         assert_eq!(admit(now), Ok(true));
+    }
+
+    /// Its superblock says that it is a member, and the other two go on without it.
+    #[test]
+    fn rebuilt_target_that_is_lost_together_with_another_one_is_no_member() {
+        let set = rebuilding_set(1, true);
+        persist(&set);
+        work_through(&set, Duration::ZERO, Outcome::Consistent);
+        let rebuilt = set.superblock_of(STALE).expect("a superblock");
+        assert_eq!(
+            Some(rebuilt.epoch),
+            set.superblock_of(Target::Data1).map(|it| it.epoch)
+        );
+        set.detach(Target::Data1, "test");
+        set.detach(STALE, "test");
+        acknowledge(&set);
+        set.rejoin(Target::Data1, true);
+        assert_eq!(set.state(), State::Degraded(STALE));
+        assert!(!set.is_committed(), "no write is acknowledged yet");
+        persist(&set);
+        let now = set.superblock_of(Target::Data1).expect("a superblock");
+        assert!(now.epoch.number > rebuilt.epoch.number);
     }
 
     /// A copy of its disk may have the last write, and not the one before.
