@@ -686,6 +686,10 @@ impl Set {
         if let Some(membership) = &mut inner.membership {
             membership.replace(target);
         }
+        if !has_kept {
+            // It is rebuilt from nothing.
+            inner.stored[target.number()] = Stamp::UNWRITTEN;
+        }
         if inner.stale == Some(target) {
             self.begin_rebuild(&mut inner, target, has_kept);
         } else if let Some(stale) = inner.stale
@@ -1418,6 +1422,27 @@ pub(super) mod tests {
         };
         assert!(admit(before).is_err());
         assert_eq!(admit(now), Ok(true));
+    }
+
+    /// A set of unwritten blocks is rebuilt without storing anything.
+    #[test]
+    fn target_that_was_rebuilt_has_what_it_had_without_the_chunks_of_its_disk_before() {
+        let set = rebuilding_set(1, false);
+        set.has_stored(STALE, Stamp::lost(STALE));
+        set.detach(STALE, "test");
+        persist(&set);
+        set.rejoin(STALE, false);
+        persist(&set);
+        work_through(&set, Duration::ZERO, Outcome::Consistent);
+        persist(&set);
+        work_through(&set, Duration::ZERO, Outcome::Consistent);
+        assert_eq!(set.state(), State::Healthy);
+        set.detach(Target::Data1, "test");
+        persist(&set);
+        let rebuilt = set.superblock_of(STALE).expect("a superblock");
+        set.detach(STALE, "test");
+        let found = Found::Superblock(rebuilt);
+        assert_eq!(set.admit(STALE, found, true, Stamp::UNWRITTEN), Ok(true));
     }
 
     /// Its superblock says that it is a member, and the other two go on without it.

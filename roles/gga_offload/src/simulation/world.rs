@@ -1553,6 +1553,12 @@ impl<'a> World<'a> {
         self.targets[number].disk = disk;
         // The disk that another set's had taken the place of does not come back.
         self.targets[number].own = None;
+        // A copy may have been made of a damaged disk.
+        for block in 0..self.script.blocks {
+            if self.decoded(block)[number] == Decoded::Invalid {
+                self.damage(block as usize, number);
+            }
+        }
         self.check_exposure();
     }
 
