@@ -1165,9 +1165,9 @@ impl StripeEngine {
     fn detach(&mut self, target: Target) {
         self.detached.insert(target);
         self.is_settled = false;
-        self.setup
-            .set
-            .has_stored(target, self.stored[target.number()]);
+        let stored = &mut self.stored[target.number()];
+        let stored = std::mem::replace(stored, Stamp::UNWRITTEN);
+        self.setup.set.has_stored(target, stored);
         for slot in 0..self.slots.len() as u32 {
             let it = self.slot(slot);
             if !it.outstanding().contains(target) {

@@ -234,8 +234,10 @@ pub fn assemble(
     }
     let mut current = known.targets(|it| it.epoch == committed || it.next == committed);
     if known.any(|it| it.epoch == committed && it.state == RecordState::Clean) {
-        // A copy made while the set was in use does not say that the set was closed since.
-        current = known.targets(|it| it.epoch == committed && it.state != RecordState::InUse);
+        // A copy made while the set was in use does not say that the set was closed since. One that prepares for a later epoch was in use after that.
+        current = known.targets(|it| {
+            it.epoch == committed && (it.state != RecordState::InUse || it.next != Epoch::NONE)
+        });
     }
     let copies = old_copies(&known, current, logs);
     if current.minus(copies).len() >= 2 {
@@ -765,6 +767,20 @@ mod tests {
         let membership = again.membership.expect("they have superblocks");
         let next = Target::ALL.map(|it| membership.superblock_of(it).next.number);
         assert_eq!(next, [3; 3]);
+    }
+
+    /// One whose machine had lost power was in use while the other could not store its superblock.
+    #[test]
+    fn target_that_prepares_for_an_epoch_after_the_set_was_closed_is_current() {
+        let mut found = epochs([4, 3, 4], RecordState::Clean);
+        edit(&mut found, Target::Data1, |it| {
+            (it.state, it.next) = (RecordState::InUse, epoch(6));
+        });
+        let assembly = judge(found).expect("a set");
+        assert_eq!(assembly.stale, Some(Target::Data2));
+        assert_eq!(raised(&assembly), (7, 4));
+        edit(&mut found, Target::Data1, |it| it.next = Epoch::NONE);
+        assert!(judge(found).is_err(), "a copy from before the shutdown");
     }
 
     /// It could not commit its epoch, and the superblocks still say that the set was closed.
