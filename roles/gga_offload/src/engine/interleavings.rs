@@ -616,6 +616,12 @@ fn chunks_that_an_interrupted_session_settled_are_not_stored_again() {
     assert_eq!(bench.result(0), SUCCESS);
     assert_eq!(bench.chunks(), [OLD; 3]);
     assert!(bench.set.unsettled.is_empty());
+    // Without a target, too.
+    let mut bench = Bench::unsettled_again([OLD, OLD, NEW]);
+    bench.set.detach(C, "test");
+    bench.finish();
+    assert_eq!(bench.chunks(), [OLD, OLD, NEW]);
+    assert!(bench.set.unsettled.is_empty() && bench.set.missed.contains(STRIPE));
     // Unless one of them was not stored.
     let mut bench = Bench::unsettled_again([OLD, NEW, OLD]);
     bench.read(0);

@@ -184,9 +184,13 @@ impl StripeEngine {
         let settling = it.settling;
         match decide(&settling.judged, settling.newest, may_be_mixed) {
             // A service that is killed again and again must not use up the slots for versions.
-            Decision::Complete { stamp, holders }
-                if holders == Targets::ALL && self.setup.set.is_settled_before(stamp) =>
-            {
+            Decision::Complete { stamp, holders } if self.is_settled_before(stamp, holders) => {
+                if holders != Targets::ALL {
+                    self.setup
+                        .set
+                        .missed
+                        .insert(self.slots[slot as usize].stripe());
+                }
                 self.settled(slot, Outcome::Consistent);
             }
             // Also if no chunk is newer: a target may have stored one that it could not acknowledge, and find it at its next start. It is older than a chunk
@@ -199,6 +203,16 @@ impl StripeEngine {
             Decision::Older { target, stamp } => self.read_before(slot, target, stamp),
             Decision::Lost => self.lost(slot),
         }
+    }
+
+    /// Returns `true` if an earlier session has settled the stripe, did nothing else, and all current targets have its chunks.
+    fn is_settled_before(&self, stamp: Stamp, holders: Targets) -> bool {
+        let set = &self.setup.set;
+        let current = self.view.sources(true);
+        set.is_settled_before(stamp)
+            && current.len() >= 2
+            && current.minus(holders).is_empty()
+            && (holders == Targets::ALL || set.is_committed())
     }
 
     /// Makes the chunks again of those targets that do not have the last complete write, which was not interrupted.
