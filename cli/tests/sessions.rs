@@ -126,10 +126,12 @@ fn initiator_is_served_right_after_another_was_killed() {
         killed(sandbox.busy_initiator(&[]));
         sandbox.short_run("read_write_data_validity_test", &[]);
     }
-    for process in [service, target] {
-        process.signal(Signal::TERM);
-        have_failed(process, ROUNDS, 2 * ROUNDS);
-    }
+    service.signal(Signal::TERM);
+    let stderr = ended(service, 0);
+    let failed = |event: &LogEvent<'_>| matches!(event, LogEvent::SessionFailed(_));
+    assert_eq!(sessions_in(&stderr).filter(failed).count() as u64, ROUNDS);
+    target.signal(Signal::TERM);
+    have_failed(target, ROUNDS, 2 * ROUNDS);
 }
 
 #[test]

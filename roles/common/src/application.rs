@@ -213,9 +213,10 @@ impl Broken {
 ///
 /// # Errors
 ///
-/// A session failed; shutdown was requested before `limit` sessions.
+/// A session failed, unless `forgives` earlier failures; shutdown was requested before `limit` sessions.
 pub fn serve(
     limit: SessionLimit,
+    forgives: Forgives,
     environment: &Environment,
     mut session: impl FnMut() -> Result<(), Broken>,
 ) -> Result<(), Failure> {
@@ -249,7 +250,10 @@ pub fn serve(
                         .announce(format_args!("session {number} has failed: {failure}"));
                 }
                 results.failed += 1;
-                results.last = Some(failure);
+                let is_forgiven = limit == SessionLimit::Forever && forgives == Forgives::Earlier;
+                if !is_forgiven || environment.shutdown.is_requested() {
+                    results.last = Some(failure);
+                }
                 pause = FIRST_PAUSE;
                 continue;
             }
@@ -279,12 +283,21 @@ fn rest(environment: &Environment, pause: Duration) {
     }
 }
 
+/// Whether the result of a role that serves sessions without a limit depends on sessions that have failed before its shutdown. Each failure was reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Forgives {
+    /// It does: an earlier failure may be that of a disk.
+    Nothing,
+    /// It does not: services keep nothing, and clients and targets may die.
+    Earlier,
+}
+
 /// Results of the sessions so far.
 #[derive(Debug, Default)]
 struct Results {
     completed: u64,
     failed: u64,
-    /// Failure of the last session that failed.
+    /// Failure of the last session that failed and was not forgiven.
     last: Option<Failure>,
 }
 
@@ -361,9 +374,17 @@ mod tests {
         limit: SessionLimit,
         ends: Vec<Result<(), Broken>>,
     ) -> (usize, Result<(), Failure>) {
+        serve_as(Forgives::Nothing, limit, ends)
+    }
+
+    fn serve_as(
+        forgives: Forgives,
+        limit: SessionLimit,
+        ends: Vec<Result<(), Broken>>,
+    ) -> (usize, Result<(), Failure>) {
         let environment = environment();
         let (mut ends, mut count) = (ends.into_iter(), 0);
-        let result = serve(limit, &environment, || {
+        let result = serve(limit, forgives, &environment, || {
             count += 1;
             let end = ends.next().expect("no more sessions than there are");
             if ends.len() == 0 {
@@ -420,6 +441,15 @@ mod tests {
         let interrupted = vec![Err(Broken::During(Failure::aborted("serving")))];
         let (_, result) = serve_all(SessionLimit::Forever, interrupted);
         assert!(result.is_err(), "a client was being served");
+        let failed = || Err(Broken::During(broken("first")));
+        let end = |forgives, limit, last| {
+            let (_, result) = serve_as(forgives, limit, vec![failed(), Ok(()), last]);
+            result.is_ok()
+        };
+        assert!(end(Forgives::Earlier, SessionLimit::Forever, before()));
+        assert!(!end(Forgives::Nothing, SessionLimit::Forever, before()));
+        assert!(!end(Forgives::Earlier, SessionLimit::Forever, failed()));
+        assert!(!end(Forgives::Earlier, SessionLimit::Count(3), Ok(())));
     }
 
     #[test]
