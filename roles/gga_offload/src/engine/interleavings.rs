@@ -8,7 +8,7 @@ use std::time::Duration;
 use role_common::superblock::Superblock;
 
 use super::assembly::Found;
-use super::chunk::Stamp;
+use super::chunk::{Flaw, Stamp};
 use super::membership::State;
 use super::request::{Operation, Request};
 use super::set::Set;
@@ -28,6 +28,8 @@ const C: Target = Target::DataP;
 /// Stamps of the session before.
 const OLD: Stamp = stamp(7);
 const NEW: Stamp = stamp(8);
+/// Stands for a corrupt chunk.
+const CORRUPT: Stamp = stamp(u64::MAX);
 
 const fn stamp(number: u64) -> Stamp {
     Stamp {
@@ -215,7 +217,10 @@ impl Bench {
                 let chunks = self.memory.entry((worker, slot)).or_default().chunks;
                 let judged: Judged = Target::ALL.map(|target| {
                     let chunk = chunks[target.number()].filter(|_| targets.contains(target));
-                    chunk.map(Ok)
+                    chunk.map(|stamp| match stamp {
+                        CORRUPT => Err(Flaw::NoRecord),
+                        stamp => Ok(stamp),
+                    })
                 });
                 self.handle(worker, Event::Judged { slot, judged });
             }
@@ -616,12 +621,15 @@ fn chunks_that_an_interrupted_session_settled_are_not_stored_again() {
     assert_eq!(bench.result(0), SUCCESS);
     assert_eq!(bench.chunks(), [OLD; 3]);
     assert!(bench.set.unsettled.is_empty());
-    // Without a target, too.
+    // Without a target, too: it is rebuilt.
     let mut bench = Bench::unsettled_again([OLD, OLD, NEW]);
     bench.set.detach(C, "test");
     bench.finish();
     assert_eq!(bench.chunks(), [OLD, OLD, NEW]);
     assert!(bench.set.unsettled.is_empty() && bench.set.missed.contains(STRIPE));
+    bench.rejoin(C, true);
+    bench.finish();
+    assert_eq!(bench.chunks(), [OLD; 3]);
     // Unless one of them was not stored.
     let mut bench = Bench::unsettled_again([OLD, NEW, OLD]);
     bench.read(0);
@@ -681,6 +689,24 @@ fn chunk_that_a_rebuilt_target_missed_never_counts() {
     bench.read(1);
     bench.finish();
     assert_eq!(bench.result(1), Some(Status::IO_FAILED));
+}
+
+/// A target that was only missing at the start of a session has the chunk that is needed beside a corrupt one.
+#[test]
+fn chunk_of_a_rebuilt_target_counts_beside_a_corrupt_one() {
+    let mut bench = Bench::degraded();
+    bench.set.missed.insert(STRIPE);
+    for member in [A, C] {
+        bench.stored[member.number()].insert(STRIPE, vec![(OLD, OLD)]);
+    }
+    bench.stored[B.number()].insert(STRIPE, vec![(OLD, CORRUPT)]);
+    bench.rejoin(C, true);
+    bench.finish();
+    assert_eq!(bench.set.state(), State::Healthy);
+    bench.read(1);
+    bench.finish();
+    assert_eq!(bench.result(1), SUCCESS);
+    assert_eq!(bench.chunks(), [OLD; 3]);
 }
 
 /// Two of them would store chunks with different stamps, in any order.

@@ -41,6 +41,16 @@ pub(super) struct Settling {
     stores: Targets,
 }
 
+impl Settling {
+    /// Returns `true` if the sources have valid chunks of different writes. Beside a corrupt one, the target's own chunk may be the other one of the last write.
+    fn has_different_writes(&self) -> bool {
+        let judged = |source: Target| self.judged[source.number()].and_then(Judgement::ok);
+        let mut stamps = self.sources.iter().map(judged);
+        let first = stamps.next().flatten();
+        first.is_some() && stamps.all(|stamp| stamp.is_some() && stamp != first)
+    }
+}
+
 /// Result of comparing the stamps of a stripe's chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Decision {
@@ -184,7 +194,9 @@ impl StripeEngine {
         let settling = it.settling;
         match decide(&settling.judged, settling.newest, may_be_mixed) {
             // A service that is killed again and again must not use up the slots for versions.
-            Decision::Complete { stamp, holders } if self.is_settled_before(stamp, holders) => {
+            Decision::Complete { stamp, holders }
+                if may_be_mixed && self.is_settled_before(stamp, holders) =>
+            {
                 if holders != Targets::ALL {
                     self.setup
                         .set
@@ -433,7 +445,9 @@ impl StripeEngine {
                     ..
                 }),
                 _,
-            ) if outcome == Outcome::Lost && !it.settling.is_lost => self.mark_lost(slot, target),
+            ) if it.settling.has_different_writes() && !it.settling.is_lost => {
+                self.mark_lost(slot, target);
+            }
             (Some(_), _) | (None, Operation::Write) => self.settled(slot, outcome),
             (None, _) => {
                 let judged = it.settling.judged;
