@@ -197,6 +197,7 @@ impl StripeEngine {
             Decision::Complete { stamp, holders }
                 if may_be_mixed && self.is_settled_before(stamp, holders) =>
             {
+                self.slot(slot).settling.payloads = holders;
                 if holders != Targets::ALL {
                     self.setup
                         .set
