@@ -442,7 +442,12 @@ impl Load<'_> {
         }
         Err(Violation::expected(
             "the session to continue",
-            format!("{:?}: {}", exit.status, exit.stderr),
+            format!(
+                "{:?}: {}\nthe service: {}",
+                exit.status,
+                exit.stderr,
+                self.deployment.service_log()
+            ),
         ))
     }
 

@@ -285,6 +285,14 @@ impl<'a> Deployment<'a> {
         Ok(())
     }
 
+    /// The last lines of the service's log.
+    pub(super) fn service_log(&self) -> String {
+        const LINES: usize = 20;
+        let log = fs::read_to_string(&self.service_log).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(LINES)..].join("\n")
+    }
+
     /// The redundancy according to the service's log.
     pub(super) fn redundancy(&self) -> Redundancy {
         let log = fs::read_to_string(&self.service_log).unwrap_or_default();
