@@ -1483,7 +1483,9 @@ impl<'a> World<'a> {
         match change {
             Change::None => {}
             Change::Copy => {
-                if let Some(copy) = self.targets[number].copy.clone() {
+                if let Some(mut copy) = self.targets[number].copy.clone() {
+                    // The file was written as a whole.
+                    copy.sync();
                     self.replace_disk(number, copy);
                 }
             }
