@@ -12,8 +12,8 @@ use doca::ErrorCode;
 
 use crate::support::gga::{TARGETS, compressible, interrupted, was_interrupted};
 use crate::support::{
-    BLOCK_SIZE, Resources, Sandbox, content, default_deadline, document, ended, expect_error,
-    expect_failure, killed, text, wait_for_io, wait_for_log,
+    BLOCK_SIZE, Resources, Sandbox, ZERO_COPY, content, default_deadline, document, ended,
+    expect_error, expect_failure, killed, text, wait_for_io, wait_for_log,
 };
 
 /// Growth in KiB that is not a leak: memory retained by the allocator.
@@ -314,20 +314,14 @@ fn second_service_is_refused_and_the_first_continues() {
     let service = sandbox.service(port, &[]);
     let first = sandbox.busy_initiator(&[]);
     let start = Instant::now();
+    let storage = format!("127.0.0.1:{port}");
     let other = [
-        "zero-copy",
-        "-d",
-        "03:00.0",
-        "-r",
-        "3b:00.0",
-        "--cpu",
-        "0",
         "--command-channel-name",
         "another",
         "--storage-server",
+        &storage,
     ];
-    let storage = format!("127.0.0.1:{port}");
-    let second = sandbox.spawn("service", &[&other[..], &[&storage]].concat());
+    let second = sandbox.spawn("service", &[&ZERO_COPY[..], &other].concat());
     expect_error(second, ErrorCode::IN_USE);
     assert!(start.elapsed() < QUICKLY, "after {:?}", start.elapsed());
     continues(first);

@@ -8,7 +8,7 @@ use deployment::process::Process;
 
 use crate::support::gga::{Set, interrupted};
 use crate::support::{
-    Certificates, Sandbox, document, ended, expect_failure, wait_for_io, wait_for_log,
+    Certificates, Sandbox, ZERO_COPY, document, ended, expect_failure, wait_for_io, wait_for_log,
     wait_for_value, waiting,
 };
 
@@ -235,17 +235,7 @@ fn flags_without_required_ones_are_wrong_usage() {
         "--listen-port",
         "0",
     ];
-    let service = [
-        "zero-copy",
-        "-d",
-        "03:00.0",
-        "-r",
-        "3b:00.0",
-        "--cpu",
-        "0",
-        "--storage-server",
-        "127.0.0.1:1",
-    ];
+    let service = [&ZERO_COPY[..], &["--storage-server", "127.0.0.1:1"]].concat();
     for (base, flags) in [
         (&target[..], &["--tls"][..]),
         (&target, &["--tls-key", "key.pem"]),

@@ -1017,35 +1017,12 @@ mod tests {
         pe.wake_up();
     }
 
-    /// A driver whose peer sends a wake-up right after it was armed.
-    struct Hasty;
-
-    impl Driver for Hasty {
-        fn start(&self, _: &Ctx) -> Result<Started> {
-            Ok(Started::Running)
-        }
-
-        fn submit(&self, _: &Ctx, _: &Task) -> Result<()> {
-            Err(Error::NotSupported)
-        }
-
-        fn next_event(&self, _: &Ctx) -> Option<Event> {
-            None
-        }
-
-        fn flush(&self, _: &Ctx) {}
-
-        fn finish_stop(&self, _: &Ctx) -> bool {
-            true
-        }
-    }
-
     /// A peer sends one wake-up. It may have freed space for one more piece of a long message, which is no event for the
     /// program, but a thread that then sleeps is not woken for the next piece.
     #[test]
     fn a_wake_up_disarms_the_engine() {
         let pe = Pe::new().expect("an engine");
-        let ctx = Ctx::new(Hasty);
+        let ctx = Ctx::new(Armed::default());
         pe.connect(&ctx).expect("a fresh context");
         ctx.start().expect("a context");
         pe.wake().ring();

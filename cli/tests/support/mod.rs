@@ -24,6 +24,9 @@ pub const TIMEOUT: Duration = Duration::from_secs(300);
 
 pub const BLOCK_SIZE: usize = 4096;
 
+/// The beginning of the command of a service.
+pub const ZERO_COPY: [&str; 7] = ["zero-copy", "-d", "03:00.0", "-r", "3b:00.0", "--cpu", "0"];
+
 /// A private runtime directory, which also holds the test's files.
 pub struct Sandbox {
     directory: TempDir,
@@ -119,21 +122,10 @@ impl Sandbox {
     /// Starts a service without waiting for its connection to the target.
     pub fn starting_service(&self, port: u16, arguments: &[&str]) -> Process {
         let storage = format!("127.0.0.1:{port}");
-        let base = [
-            "zero-copy",
-            "-d",
-            "03:00.0",
-            "-r",
-            "3b:00.0",
-            "--cpu",
-            "0",
-            "--storage-server",
-            &storage,
-            "--output",
-            "json",
-        ];
+        let base = ["--storage-server", &storage, "--output", "json"];
         let timeouts = long_timeouts(arguments);
-        self.spawn("service", &[&base[..], arguments, timeouts].concat())
+        let words = [&ZERO_COPY, &base[..], arguments, timeouts];
+        self.spawn("service", &words.concat())
     }
 
     pub fn initiator(&self, strategy: &str, arguments: &[&str]) -> Process {

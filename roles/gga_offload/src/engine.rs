@@ -22,7 +22,7 @@
 //!                        └── an older version ◄────────┴─ none equal, after an unclean shutdown; otherwise the block is lost
 //! ```
 //!
-//! Two equal chunks of a stripe that was being written at an unclean shutdown are always stored again.
+//! Two equal chunks of a stripe that was being written at an unclean shutdown are stored again, unless a session has settled them that was itself interrupted.
 //!
 //! # Stored blocks
 //!
@@ -339,6 +339,8 @@ enum SettleStage {
     Version(Target),
     /// This target's chunk of an unwritten stripe, and its judgement.
     Zeros(Target),
+    /// The chunk that a target has of a stripe that is being rebuilt, beside chunks of different writes.
+    Own(Target),
     /// Judgement of the chunks.
     Judgement,
     /// Recovery, or computation, of the payload of this target's chunk.
@@ -471,7 +473,7 @@ pub struct StripeEngine {
     parked: VecDeque<u32>,
     /// Writes in flight.
     numbers: InFlight,
-    /// The newest chunk that each target has stored.
+    /// The newest chunk that each target has stored since it was last detached.
     stored: [Stamp; 3],
     /// Idle slots for background work on stripes.
     idle_workers: Vec<u32>,
@@ -1030,7 +1032,10 @@ impl StripeEngine {
             Stage::Write(WriteStage::Store) if stores_chunks => self.stored(slot),
             Stage::Write(WriteStage::Store) => self.reference_stored(slot),
             Stage::Settle(
-                stage @ (SettleStage::Chunks | SettleStage::Version(_) | SettleStage::Zeros(_)),
+                stage @ (SettleStage::Chunks
+                | SettleStage::Version(_)
+                | SettleStage::Zeros(_)
+                | SettleStage::Own(_)),
             ) => {
                 self.settling_chunks_read(slot, stage);
             }
@@ -1081,6 +1086,7 @@ impl StripeEngine {
             Stage::Read(ReadStage::Judgement) => self.chunks_judged(slot, judged),
             Stage::Settle(SettleStage::Judgement) => self.settling_judged(slot, judged),
             Stage::Settle(SettleStage::Zeros(target)) => self.zeros_judged(slot, target, judged),
+            Stage::Settle(SettleStage::Own(target)) => self.own_judged(slot, target, judged),
             _ => self.impossible("a judgement that was not asked for"),
         }
     }

@@ -46,9 +46,9 @@ pub struct Assembly {
     pub is_new: bool,
     /// Stripes whose chunks may belong to different writes, after an unclean shutdown.
     pub unsettled: Vec<u64>,
-    /// The newest versions that the targets have stored.
+    /// The newest versions that the current targets have stored.
     pub stored: [Stamp; 3],
-    /// The last epoch of which writes were retired, as far as the targets know; 0 for none.
+    /// The last epoch in which writes were retired, as far as the targets know; 0 for none.
     pub retired_epoch: u64,
 }
 
@@ -207,8 +207,17 @@ pub fn assemble(
         Found::Superblock(it) if it.set == set => Some(it.epoch.number.max(it.next.number)),
         _ => None,
     });
+    // Those of other sets count for nothing.
+    let logs_of_set = || {
+        let in_set = |it: &Found| matches!(it, Found::Superblock(it) if it.set == set);
+        found
+            .iter()
+            .zip(logs)
+            .filter(move |(it, _)| in_set(it))
+            .map(|(_, log)| log)
+    };
     // A session that could not commit its epoch may have stored chunks.
-    let stored = logs.iter().filter_map(|log| Some(log.last?.epoch));
+    let stored = logs_of_set().filter_map(|log| Some(log.last?.epoch));
     let highest = highest.chain(stored).max().unwrap_or(0);
     if committed == Epoch::NONE {
         // The creation of the set was interrupted. A target that was to be rebuilt then is empty.
@@ -261,18 +270,6 @@ pub fn assemble(
         });
     }
     let is_unclean = !known.members(current).all(is_closed);
-    let origin = Origin {
-        set,
-        committed,
-        highest,
-        state: if is_unclean {
-            RecordState::InUse
-        } else {
-            RecordState::Clean
-        },
-        members: current,
-        form: instructions.form,
-    };
     let mut unsettled = Vec::new();
     for target in current.iter() {
         let log = &logs[target.number()];
@@ -282,7 +279,25 @@ pub fn assemble(
             unsettled.extend_from_slice(&log.unretired);
         }
     }
-    let retired = logs.iter().filter_map(|log| log.retired);
+    let origin = Origin {
+        set,
+        committed,
+        highest,
+        // A target with a clean superblock forgets what has to be settled.
+        state: if is_unclean || !unsettled.is_empty() {
+            RecordState::InUse
+        } else {
+            RecordState::Clean
+        },
+        members: current,
+        form: instructions.form,
+    };
+    let stored = Target::ALL.map(|target| {
+        let last = logs[target.number()].last;
+        last.filter(|_| current.contains(target))
+            .unwrap_or(Stamp::UNWRITTEN)
+    });
+    let retired = logs_of_set().filter_map(|log| log.retired);
     let stale = stale.iter().next();
     Ok(Assembly {
         membership: Some(Membership::put_to_use(origin, instructions.ids)),
@@ -290,7 +305,7 @@ pub fn assemble(
         is_degraded: stale.is_some_and(|target| missing.contains(target)),
         is_new: false,
         unsettled,
-        stored: std::array::from_fn(|target| logs[target].last.unwrap_or(Stamp::UNWRITTEN)),
+        stored,
         retired_epoch: retired.map(|it| it.epoch).max().unwrap_or(0),
     })
 }
@@ -797,6 +812,34 @@ mod tests {
         assert_eq!(assembly.stored.map(|it| it.epoch), [4, 0, 6]);
         // Its stamps are not used again.
         assert_eq!(raised(&assembly), (7, 4));
+        let membership = assembly.membership.expect("a set");
+        let state = membership.superblock_of(Target::Data1).state;
+        assert_eq!(state, RecordState::InUse, "the log is kept");
+    }
+
+    /// A target that is to be rebuilt may have been used for another set.
+    #[test]
+    fn logs_of_other_sets_count_for_nothing() {
+        let mut found = epochs([4; 3], RecordState::InUse);
+        edit(&mut found, Target::Data2, |it| it.set = SetId(5));
+        let foreign = Some(Stamp {
+            epoch: u64::MAX,
+            number: 9,
+        });
+        let mut logs = NOTHING;
+        logs[1] = Log {
+            last: foreign,
+            retired: foreign,
+            unretired: vec![3],
+        };
+        let rebuild = instructions(Some(Target::Data2));
+        let assembly = assemble(found, &logs, rebuild).expect("a set");
+        assert_eq!(raised(&assembly), (5, 4));
+        assert_eq!(
+            (assembly.retired_epoch, &assembly.unsettled[..]),
+            (0, &[][..])
+        );
+        assert_eq!(assembly.stored, [Stamp::UNWRITTEN; 3]);
     }
 
     /// What was flushed is on the disk of a machine that has lost power, and not in an old copy.

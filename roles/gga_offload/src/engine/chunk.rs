@@ -28,14 +28,19 @@ impl Stamp {
         number: 0,
     };
 
-    /// The stamp of a chunk that a member has in the place of one that is lost: that of no write, older than all, and of no other member, so that it never
-    /// makes a pair.
+    /// The stamp of a chunk that stands in for a lost one. It is older than any write and differs between members, so it never makes a pair.
     #[must_use]
     pub const fn lost(member: Target) -> Self {
         Self {
             epoch: 0,
             number: member as u64 + 1,
         }
+    }
+
+    /// Returns `true` if the chunk stands in for a lost one.
+    #[must_use]
+    pub fn is_lost(self) -> bool {
+        self.epoch == 0 && self.number != 0
     }
 }
 

@@ -691,6 +691,39 @@ fn chunk_that_a_rebuilt_target_missed_never_counts() {
     assert_eq!(bench.result(1), Some(Status::IO_FAILED));
 }
 
+/// A target that was only missing at the start of a session has the last write, which another one lost.
+#[test]
+fn rebuilt_target_with_the_last_write_repairs_the_one_that_lost_it() {
+    let mut bench = Bench::degraded();
+    bench.set.missed.insert(STRIPE);
+    for (member, versions) in [
+        (A, vec![(OLD, OLD)]),
+        (B, vec![(OLD, OLD), (NEW, NEW)]),
+        (C, vec![(OLD, OLD), (NEW, NEW)]),
+    ] {
+        bench.stored[member.number()].insert(STRIPE, versions);
+    }
+    bench.rejoin(C, true);
+    bench.finish();
+    assert_eq!(bench.set.state(), State::Healthy);
+    assert_eq!(bench.chunks(), [NEW; 3]);
+    bench.read(1);
+    bench.finish();
+    assert_eq!(bench.result(1), SUCCESS);
+}
+
+/// Before an unclean shutdown, it was an error to read this block; it is not as before the lost write afterwards.
+#[test]
+fn lost_block_is_not_undone_after_an_unclean_shutdown() {
+    let mut bench = Bench::unsettled([OLD, NEW, OLD]);
+    let versions = bench.stored[C.number()].entry(STRIPE).or_default();
+    versions.push((NEW, Stamp::lost(C)));
+    bench.read(0);
+    bench.finish();
+    assert_eq!(bench.result(0), Some(Status::IO_FAILED));
+    assert_eq!(bench.chunks(), [OLD, NEW, Stamp::lost(C)]);
+}
+
 /// A target that was only missing at the start of a session has the chunk that is needed beside a corrupt one.
 #[test]
 fn chunk_of_a_rebuilt_target_counts_beside_a_corrupt_one() {

@@ -98,7 +98,7 @@ impl Membership {
     /// Opens the set: its members have to enter a new epoch.
     pub(super) fn put_to_use(origin: Origin, mut ids: EpochIds) -> Self {
         let epoch = Epoch {
-            number: origin.highest + 1,
+            number: origin.highest.saturating_add(1),
             id: ids.next(),
         };
         Self {

@@ -2,7 +2,7 @@
 //! persist.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -106,7 +106,7 @@ pub struct Set {
     acted_on: Box<[AtomicU32]>,
     inner: Mutex<Inner>,
     stripes: u64,
-    /// The last epoch of which writes were retired when the session began.
+    /// The last epoch in which writes were retired when the session began.
     retired_epoch: u64,
     /// Wakes the control thread.
     wake: Box<dyn Fn() + Send + Sync>,
@@ -489,10 +489,10 @@ impl Set {
         *stored = stamp.max(*stored);
     }
 
-    /// Returns `true` if chunks with this stamp were stored by an earlier session of which nothing was retired: one that did nothing but settle stripes.
+    /// Returns `true` if chunks with this stamp were stored by an earlier session in which nothing was retired: one that did nothing but settle stripes.
     pub(super) fn is_settled_before(&self, stamp: Stamp) -> bool {
         let epoch = self.versions.as_ref().map_or(0, Versions::epoch);
-        (self.retired_epoch + 1..epoch).contains(&stamp.epoch)
+        (self.retired_epoch.saturating_add(1)..epoch).contains(&stamp.epoch)
     }
 
     /// Returns `true` if work was handed out under the current view.
@@ -554,9 +554,6 @@ impl Set {
         // A target that has just been rebuilt may have become a member, and is not current once the set goes on without it.
         if is_degraded || inner.stale == Some(target) {
             inner.stale = Some(target);
-            // Chunks that are not flushed may be missing when it is back: in a copy of its disk that was made between two of these writes.
-            let unretired = self.versions.iter().flat_map(Versions::unretired_stripes);
-            unretired.for_each(|stripe| self.missed.insert(stripe));
             if let Some(membership) = &mut inner.membership {
                 let had = membership.superblock_of(target);
                 inner.departed = Some(had.epoch);
@@ -572,6 +569,13 @@ impl Set {
         }
         self.schedule(inner);
         self.publish(inner);
+        if inner.stale == Some(target) {
+            // Chunks that are not flushed may be missing when it is back: in a copy of its disk that was made between two of these writes. Those that begin from
+            // now on are sent without it.
+            fence(Ordering::SeqCst);
+            let unretired = self.versions.iter().flat_map(Versions::unretired_stripes);
+            unretired.for_each(|stripe| self.missed.insert(stripe));
+        }
     }
 
     /// Records that a worker has applied this view: none of its requests from earlier views are outstanding.

@@ -91,6 +91,14 @@ fn decide(judged: &Judged, newest: Option<Stamp>, may_be_mixed: bool) -> Decisio
             Decision::Complete { stamp, holders }
         }
         (Some((stamp, holders)), _) if may_be_mixed => Decision::Interrupted { stamp, holders },
+        // What was lost before the interruption is not undone.
+        _ if Target::ALL
+            .iter()
+            .filter_map(valid)
+            .any(|(_, stamp)| stamp.is_lost()) =>
+        {
+            Decision::Lost
+        }
         (None, Some((target, stamp))) if may_be_mixed && stamp != Stamp::UNWRITTEN => {
             Decision::Older { target, stamp }
         }
@@ -167,7 +175,10 @@ impl StripeEngine {
                 self.decide(slot);
             }
             SettleStage::Zeros(target) if !failed.is_empty() => self.write_zeros(slot, target),
-            SettleStage::Zeros(_) => self.judge(slot, read, Stage::Settle(stage)),
+            SettleStage::Own(target) if !failed.is_empty() => self.mark_lost(slot, target),
+            SettleStage::Zeros(_) | SettleStage::Own(_) => {
+                self.judge(slot, read, Stage::Settle(stage));
+            }
             _ if read.is_empty() => self.decide(slot),
             _ => self.judge(slot, read, Stage::Settle(SettleStage::Judgement)),
         }
@@ -195,7 +206,7 @@ impl StripeEngine {
         match decide(&settling.judged, settling.newest, may_be_mixed) {
             // A service that is killed again and again must not use up the slots for versions.
             Decision::Complete { stamp, holders }
-                if may_be_mixed && self.is_settled_before(stamp, holders) =>
+                if may_be_mixed && self.is_settled_before(slot, stamp, holders) =>
             {
                 self.slot(slot).settling.payloads = holders;
                 if holders != Targets::ALL {
@@ -219,10 +230,13 @@ impl StripeEngine {
     }
 
     /// Returns `true` if an earlier session has settled the stripe, did nothing else, and all current targets have its chunks.
-    fn is_settled_before(&self, stamp: Stamp, holders: Targets) -> bool {
+    fn is_settled_before(&self, slot: u32, stamp: Stamp, holders: Targets) -> bool {
         let set = &self.setup.set;
         let current = self.view.sources(true);
-        set.is_settled_before(stamp)
+        let work = self.slots[slot as usize].work;
+        let is_rebuild = work.is_some_and(|it| matches!(it.purpose, Purpose::Rebuild(_)));
+        !is_rebuild
+            && set.is_settled_before(stamp)
             && current.len() >= 2
             && current.minus(holders).is_empty()
             && (holders == Targets::ALL || set.is_committed())
@@ -447,13 +461,32 @@ impl StripeEngine {
                 }),
                 _,
             ) if it.settling.has_different_writes() && !it.settling.is_lost => {
-                self.mark_lost(slot, target);
+                let stage = Stage::Settle(SettleStage::Own(target));
+                self.read_chunks(slot, Targets::only(target), stage);
             }
             (Some(_), _) | (None, Operation::Write) => self.settled(slot, outcome),
             (None, _) => {
                 let judged = it.settling.judged;
                 self.corrupt(slot, &judged);
             }
+        }
+    }
+
+    /// The chunk of a target that is rebuilt was read. It has the last write if the target was only missing when the session began.
+    #[cold]
+    pub(super) fn own_judged(&mut self, slot: u32, target: Target, judged: &Judged) {
+        let settling = self.slots[slot as usize].settling;
+        let has = |source: &Target| {
+            let found = settling.judged[source.number()];
+            found.and_then(Judgement::ok) == settling.newest
+        };
+        let own = judged[target.number()].and_then(Judgement::ok);
+        match (settling.sources.iter().find(has), settling.newest) {
+            (Some(source), Some(newest)) if own == Some(newest) => {
+                let holders = Targets::only(source).union(Targets::only(target));
+                self.complete_chunks(slot, newest, holders);
+            }
+            _ => self.mark_lost(slot, target),
         }
     }
 

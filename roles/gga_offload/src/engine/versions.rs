@@ -5,7 +5,7 @@
 //! kind leaves at least their chunks. Writes in flight are not retired: on some targets, they may not have arrived.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, PoisonError};
 
 use super::chunk::Stamp;
@@ -39,9 +39,11 @@ pub struct Versions {
     retired_repairs: AtomicU64,
     /// Chunks made again that are durable, and retired as soon as all writes are that had begun before the flush: targets free their slots in the order of the log.
     durable_repairs: Mutex<Option<Retirable>>,
+    /// `true` if there are some.
+    has_durable_repairs: AtomicBool,
     /// Maximum number of writes that are not retired; settling may take twice as many in addition.
     limit: u64,
-    /// The stripes of the last writes, by number modulo their count: of all that are not retired.
+    /// The stripes of the latest writes, at number modulo length; covers all that are not retired.
     stripes: Box<[AtomicU64]>,
     /// `true` while a flush is in progress for the only purpose of retiring writes.
     is_retiring: AtomicBool,
@@ -92,6 +94,7 @@ impl Versions {
             repairs: AtomicU64::new(0),
             retired_repairs: AtomicU64::new(0),
             durable_repairs: Mutex::new(None),
+            has_durable_repairs: AtomicBool::new(false),
             limit,
             stripes: (0..most).map(|_| AtomicU64::new(NONE)).collect(),
             is_retiring: AtomicBool::new(false),
@@ -100,7 +103,7 @@ impl Versions {
 
     /// Returns the stamp of a new write of this stripe, or of chunks that settle it; `None` while too many are not retired: retry later.
     ///
-    /// No write begins before the first flush has retired those of earlier epochs. So in an epoch of which nothing was retired, stripes were only settled.
+    /// No write begins before the first flush has retired those of earlier epochs. So in an epoch in which nothing was retired, stripes were only settled.
     #[inline]
     pub(super) fn begin(
         &self,
@@ -128,6 +131,8 @@ impl Versions {
         let number = self.next.fetch_add(1, Ordering::SeqCst);
         in_flight.numbers.push_back((number, false));
         self.stripe_of(number).store(stripe, Ordering::Release);
+        // Before the worker looks which targets are detached: either it sees that one is, or `unretired_stripes` sees this write.
+        fence(Ordering::SeqCst);
         Some(Stamp {
             epoch: self.epoch,
             number,
@@ -156,7 +161,7 @@ impl Versions {
     pub(super) fn unretired_stripes(&self) -> impl Iterator<Item = u64> {
         let first = self.retired().max(FIRST);
         let numbers = first..self.next.load(Ordering::SeqCst);
-        // A stripe that is not known yet is that of a write that begins now, and that no target has stored.
+        // A place whose number was just taken may still have an older stripe: that write was not sent to any target yet.
         let stripes = numbers.map(|number| self.stripe_of(number).load(Ordering::Acquire));
         stripes.filter(|&stripe| stripe != NONE)
     }
@@ -217,6 +222,8 @@ impl Versions {
         if !apply(retirable) {
             durable.get_or_insert(retirable);
         }
+        let is_some = durable.is_some();
+        self.has_durable_repairs.store(is_some, Ordering::Relaxed);
     }
 
     /// Number below which all writes are retired; 0 for none yet.
@@ -259,7 +266,8 @@ impl Versions {
 
     fn unretired(&self) -> u64 {
         let next = self.next.load(Ordering::Relaxed);
-        next - self.retired.load(Ordering::Relaxed).max(FIRST)
+        // Other threads may have gone on between the two loads.
+        next.saturating_sub(self.retired.load(Ordering::Relaxed).max(FIRST))
     }
 
     /// Returns `true` if writes should be retired soon, or never were, and nothing does so yet.
@@ -268,7 +276,14 @@ impl Versions {
         // Versions of earlier epochs are retired at once.
         let is_due = self.retired.load(Ordering::Relaxed) == 0
             || self.unretired() + self.unretired_repairs() > self.limit / 2;
-        is_due && !self.is_retiring.load(Ordering::Relaxed)
+        is_due && !self.is_retiring.load(Ordering::Relaxed) && !self.is_blocked()
+    }
+
+    /// Returns `true` if a flush would retire nothing: repairs wait for a write in flight.
+    #[cold]
+    fn is_blocked(&self) -> bool {
+        self.has_durable_repairs.load(Ordering::Relaxed)
+            && self.retirable_number() <= self.retired()
     }
 
     /// Starts a flush whose only purpose is to retire writes. Returns `false` if one is in progress.
@@ -418,19 +433,29 @@ mod tests {
         versions.end(&mut b, second);
         assert_eq!(stripes(), [40, 50], "complete, and not flushed");
         let retirable = versions.retirable();
-        versions.begin(&mut a, 60, false).expect("a stamp");
+        let third = versions.begin(&mut a, 60, false).expect("a stamp");
         versions.retire(retirable);
         assert_eq!(stripes(), [60]);
+        let settling = Vec::from_iter((0..11).map(|_| versions.begin(&mut b, 70, true)));
+        assert!(settling.iter().all(Option::is_some));
+        assert_eq!(versions.begin(&mut b, 70, true), None);
+        assert_eq!(stripes(), [vec![60], vec![70; 11]].concat(), "all of them");
+        settling
+            .into_iter()
+            .flatten()
+            .for_each(|stamp| versions.end(&mut b, stamp));
+        versions.end(&mut a, third);
+        versions.retire(versions.retirable());
         // The list wraps around many times.
         for stripe in 0..100 {
             let stamp = versions.begin(&mut b, stripe, false).expect("a stamp");
             versions.end(&mut b, stamp);
             assert_eq!(stripes().last(), Some(&stripe));
             versions.retire(Retirable {
-                number: stamp.number,
+                number: stamp.number + 1,
                 ..Retirable::default()
             });
-            assert_eq!(stripes(), [stripe]);
+            assert_eq!(stripes(), [0; 0]);
         }
     }
 
