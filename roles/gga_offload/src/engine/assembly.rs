@@ -207,7 +207,7 @@ pub fn assemble(
         Found::Superblock(it) if it.set == set => Some(it.epoch.number.max(it.next.number)),
         _ => None,
     });
-    // Those of other sets count for nothing.
+    // Logs of targets of other sets are ignored.
     let logs_of_set = || {
         let in_set = |it: &Found| matches!(it, Found::Superblock(it) if it.set == set);
         found
@@ -217,8 +217,8 @@ pub fn assemble(
             .map(|(_, log)| log)
     };
     // A session that could not commit its epoch may have stored chunks.
-    let stored = logs_of_set().filter_map(|log| Some(log.last?.epoch));
-    let highest = highest.chain(stored).max().unwrap_or(0);
+    let last_stored = logs_of_set().filter_map(|log| Some(log.last?.epoch));
+    let highest = highest.chain(last_stored).max().unwrap_or(0);
     if committed == Epoch::NONE {
         // The creation of the set was interrupted. A target that was to be rebuilt then is empty.
         let rebuilt = known.targets(|it| it.next == Epoch::NONE);
@@ -819,7 +819,7 @@ mod tests {
 
     /// A target that is to be rebuilt may have been used for another set.
     #[test]
-    fn logs_of_other_sets_count_for_nothing() {
+    fn logs_of_other_sets_are_ignored() {
         let mut found = epochs([4; 3], RecordState::InUse);
         edit(&mut found, Target::Data2, |it| it.set = SetId(5));
         let foreign = Some(Stamp {
@@ -842,7 +842,7 @@ mod tests {
         assert_eq!(assembly.stored, [Stamp::UNWRITTEN; 3]);
     }
 
-    /// What was flushed is on the disk of a machine that has lost power, and not in an old copy.
+    /// After a power failure, the disk still has all flushed writes; an old copy does not.
     #[test]
     fn copy_is_rebuilt_rather_than_a_target_that_may_have_lost_unflushed_writes() {
         let mut found = epochs([4; 3], RecordState::InUse);

@@ -35,8 +35,6 @@ pub(super) struct Settling {
     stamp: Option<Stamp>,
     /// `true` if the chunks are stored again with a new stamp.
     is_again: bool,
-    /// `true` if the chunk to store marks the stripe as lost.
-    is_lost: bool,
     /// Targets whose chunks are stored.
     stores: Targets,
 }
@@ -91,7 +89,7 @@ fn decide(judged: &Judged, newest: Option<Stamp>, may_be_mixed: bool) -> Decisio
             Decision::Complete { stamp, holders }
         }
         (Some((stamp, holders)), _) if may_be_mixed => Decision::Interrupted { stamp, holders },
-        // What was lost before the interruption is not undone.
+        // A block that was lost before the interruption is not rolled back to an older write.
         _ if Target::ALL
             .iter()
             .filter_map(valid)
@@ -431,9 +429,9 @@ impl StripeEngine {
             versions.repaired();
         }
         if failed.is_empty() {
-            let outcome = match settling.is_lost {
-                true => Outcome::Lost,
-                false => Outcome::Rewritten(target),
+            let outcome = match settling.stamp {
+                Some(stamp) if stamp.is_lost() => Outcome::Lost,
+                _ => Outcome::Rewritten(target),
             };
             return self.settled(slot, outcome);
         }
@@ -460,7 +458,7 @@ impl StripeEngine {
                     ..
                 }),
                 _,
-            ) if it.settling.has_different_writes() && !it.settling.is_lost => {
+            ) if it.settling.has_different_writes() => {
                 let stage = Stage::Settle(SettleStage::Own(target));
                 self.read_chunks(slot, Targets::only(target), stage);
             }
@@ -493,7 +491,6 @@ impl StripeEngine {
     /// Replaces the chunk of a target that is rebuilt: it missed the last write, and would make a pair with the chunk of a member that lost that write.
     #[cold]
     fn mark_lost(&mut self, slot: u32, target: Target) {
-        self.slot(slot).settling.is_lost = true;
         self.prepare_store(slot, Stamp::lost(target), Targets::only(target), false);
         self.number_settled(slot);
     }
