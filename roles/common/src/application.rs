@@ -213,10 +213,10 @@ impl Broken {
 ///
 /// # Errors
 ///
-/// A session failed, unless `forgives` earlier failures; shutdown was requested before `limit` sessions.
+/// A session failed, unless `earlier_failures` are ignored; shutdown was requested before `limit` sessions.
 pub fn serve(
     limit: SessionLimit,
-    forgives: Forgives,
+    earlier_failures: EarlierFailures,
     environment: &Environment,
     mut session: impl FnMut() -> Result<(), Broken>,
 ) -> Result<(), Failure> {
@@ -250,8 +250,10 @@ pub fn serve(
                         .announce(format_args!("session {number} has failed: {failure}"));
                 }
                 results.failed += 1;
-                let is_forgiven = limit == SessionLimit::Forever && forgives == Forgives::Earlier;
-                if !is_forgiven || environment.shutdown.is_requested() {
+                let is_ignored = limit == SessionLimit::Forever
+                    && earlier_failures == EarlierFailures::Ignored
+                    && !environment.shutdown.is_requested();
+                if !is_ignored {
                     results.last = Some(failure);
                 }
                 pause = FIRST_PAUSE;
@@ -283,13 +285,13 @@ fn rest(environment: &Environment, pause: Duration) {
     }
 }
 
-/// Whether the result of a role that serves sessions without a limit depends on sessions that have failed before its shutdown. Each failure was reported.
+/// How sessions that failed before the shutdown affect the result of a role with `--sessions forever`. Each failure was reported when the session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Forgives {
-    /// It does: an earlier failure may be that of a disk.
-    Nothing,
-    /// It does not: services keep nothing, and clients and targets may die.
-    Earlier,
+pub enum EarlierFailures {
+    /// They are an error: the cause may be a failed disk.
+    Counted,
+    /// They have no effect: a service stores nothing itself, and its clients and targets may fail at any time.
+    Ignored,
 }
 
 /// Results of the sessions so far.
@@ -297,7 +299,7 @@ pub enum Forgives {
 struct Results {
     completed: u64,
     failed: u64,
-    /// Failure of the last session that failed and was not forgiven.
+    /// Failure of the last session that failed and is not ignored.
     last: Option<Failure>,
 }
 
@@ -374,17 +376,17 @@ mod tests {
         limit: SessionLimit,
         ends: Vec<Result<(), Broken>>,
     ) -> (usize, Result<(), Failure>) {
-        serve_as(Forgives::Nothing, limit, ends)
+        serve_as(EarlierFailures::Counted, limit, ends)
     }
 
     fn serve_as(
-        forgives: Forgives,
+        earlier_failures: EarlierFailures,
         limit: SessionLimit,
         ends: Vec<Result<(), Broken>>,
     ) -> (usize, Result<(), Failure>) {
         let environment = environment();
         let (mut ends, mut count) = (ends.into_iter(), 0);
-        let result = serve(limit, forgives, &environment, || {
+        let result = serve(limit, earlier_failures, &environment, || {
             count += 1;
             let end = ends.next().expect("no more sessions than there are");
             if ends.len() == 0 {
@@ -442,14 +444,30 @@ mod tests {
         let (_, result) = serve_all(SessionLimit::Forever, interrupted);
         assert!(result.is_err(), "a client was being served");
         let failed = || Err(Broken::During(broken("first")));
-        let end = |forgives, limit, last| {
-            let (_, result) = serve_as(forgives, limit, vec![failed(), Ok(()), last]);
+        let end = |earlier_failures, limit, last| {
+            let (_, result) = serve_as(earlier_failures, limit, vec![failed(), Ok(()), last]);
             result.is_ok()
         };
-        assert!(end(Forgives::Earlier, SessionLimit::Forever, before()));
-        assert!(!end(Forgives::Nothing, SessionLimit::Forever, before()));
-        assert!(!end(Forgives::Earlier, SessionLimit::Forever, failed()));
-        assert!(!end(Forgives::Earlier, SessionLimit::Count(3), Ok(())));
+        assert!(end(
+            EarlierFailures::Ignored,
+            SessionLimit::Forever,
+            before()
+        ));
+        assert!(!end(
+            EarlierFailures::Counted,
+            SessionLimit::Forever,
+            before()
+        ));
+        assert!(!end(
+            EarlierFailures::Ignored,
+            SessionLimit::Forever,
+            failed()
+        ));
+        assert!(!end(
+            EarlierFailures::Ignored,
+            SessionLimit::Count(3),
+            Ok(())
+        ));
     }
 
     #[test]
