@@ -86,7 +86,11 @@ impl Capture {
 
     /// Removes the messages, and returns the last one.
     fn take(&self) -> io::Result<Option<String>> {
-        let mut bytes = vec![0; self.file.metadata()?.len().try_into().unwrap_or(0)];
+        let length = self.file.metadata()?.len();
+        if length == 0 {
+            return Ok(None);
+        }
+        let mut bytes = vec![0; length.try_into().unwrap_or(0)];
         self.file.read_exact_at(&mut bytes, 0)?;
         self.file.set_len(0)?;
         Ok(last_reason(&String::from_utf8_lossy(&bytes)).map(str::to_owned))
