@@ -31,7 +31,7 @@ use crate::shutdown::Shutdown;
 use crate::verifier::Verifier;
 use crate::worker::{Answer, DataPath, Worker};
 
-pub use degraded_mode::{DegradedMode, Superblocks};
+pub use degraded_mode::{DegradedMode, RejoinRests, Superblocks};
 
 // Commands from the main thread of a service to its workers.
 

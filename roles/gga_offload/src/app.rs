@@ -32,7 +32,7 @@ use crate::engine::assembly::{Assembly, Found, Instructions, Log, assemble};
 use crate::engine::chunk::Stamp;
 use crate::engine::membership::EpochIds;
 use crate::engine::request::Volume;
-use crate::engine::set::{ScrubPlan, Set};
+use crate::engine::set::{Candidate, ScrubPlan, Set};
 use crate::engine::stripes::{StripeBitmap, StripeLocks};
 use crate::layout::Striped;
 use crate::statistics::{self, COUNTS, GgaStatistics};
@@ -234,6 +234,7 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
         stall_timeout: flags.service.control_timeout / 2,
         parking_timeout: parking_timeout(flags.service.io_timeout.0),
         history: Rc::clone(&history),
+        rejoining: None,
     };
     service::run(
         gga,
@@ -312,6 +313,8 @@ struct GgaOffload {
     /// Time that I/Os wait for two current targets.
     parking_timeout: Duration,
     history: Rc<History>,
+    /// The target that was admitted last, until it has rejoined.
+    rejoining: Option<Candidate>,
 }
 
 /// State that all workers of a session share.
@@ -688,7 +691,8 @@ impl DegradedMode for GgaOffload {
 
     fn rejoin_candidate(&self) -> Option<usize> {
         let prepared = self.prepared.as_ref()?;
-        prepared.set.rejoin_candidate().map(Target::number)
+        let candidate = prepared.set.rejoin_candidate();
+        candidate.map(|it| it.target.number())
     }
 
     fn admit(&mut self, target: usize, described: &Described) -> Result<bool, Failure> {
@@ -698,6 +702,8 @@ impl DegradedMode for GgaOffload {
         if found_of(described) == Found::Blank {
             warn_of_blank(*target);
         }
+        let candidate = prepared.set.rejoin_candidate();
+        self.rejoining = candidate.filter(|it| it.target == *target);
         let before = &prepared.identities[target.number()];
         let is_same_storage = before.is_some() && *before == described.identity;
         let (epoch, number) = described.versions.last;
@@ -723,15 +729,18 @@ impl DegradedMode for GgaOffload {
         Some((reply.worker, reply.attempt, reply.reply))
     }
 
-    fn rejoined(&mut self, target: usize, returned: &Returned) {
-        if let Some((set, target)) = self.set_and(target) {
-            set.rejoin(target, returned.has_kept);
-        }
-        if let Some(prepared) = &mut self.prepared
+    fn rejoined(&mut self, target: usize, returned: &Returned) -> bool {
+        let candidate = self.rejoining.take();
+        let has_rejoined = candidate
+            .zip(self.set_and(target))
+            .is_some_and(|(candidate, (set, _))| set.rejoin(candidate, returned.has_kept));
+        if has_rejoined
+            && let Some(prepared) = &mut self.prepared
             && let Some(identity) = prepared.identities.get_mut(target)
         {
             identity.clone_from(&returned.identity);
         }
+        has_rejoined
     }
 
     fn is_whole(&self) -> bool {

@@ -163,6 +163,7 @@ const EXPECTED: &[&str] = &[
     "settled stripes, consistent",
     "settled stripes, rewritten",
     "target lost while it rejoins",
+    "target lost while another one rejoins",
     "target not admitted",
     "target waits for a slot",
     "two members lose power",

@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use doca::ErrorCode;
 use wire::control::{Message, Payload};
 
 use super::session::{
@@ -50,8 +51,9 @@ pub trait DegradedMode {
     /// Next reply of a worker: number of the worker, number of the attempt, and reply.
     fn next_reply(&mut self) -> Option<(u32, u32, Result<Reply, Failure>)>;
 
-    /// Handles a target that is attached to all workers, with the state it was [admitted](Self::admit) with.
-    fn rejoined(&mut self, target: usize, returned: &Returned);
+    /// Handles a target that is attached to all workers, with the state it was [admitted](Self::admit) with. Returns `false` if another target was lost since it was
+    /// admitted: it has to be attached again.
+    fn rejoined(&mut self, target: usize, returned: &Returned) -> bool;
 
     /// Returns `true` if no target is lost and all are up to date.
     fn is_whole(&self) -> bool;
@@ -73,6 +75,46 @@ pub trait DegradedMode {
     fn is_open(&self) -> bool;
 }
 
+/// Longest time before a target that was lost after it had rejoined rejoins again: one with a full disk can be connected to, and is lost with the next write.
+const LONGEST_REST: Duration = Duration::from_secs(10);
+
+/// Times before targets that had rejoined and were lost again may rejoin, each twice as long as the one before. Without a clock.
+#[derive(Debug, Clone)]
+pub struct RejoinRests {
+    next: Duration,
+    /// The last target that has rejoined, and the time from which it may do so again.
+    last: Option<(usize, Instant)>,
+}
+
+impl Default for RejoinRests {
+    fn default() -> Self {
+        Self {
+            next: FIRST_PAUSE,
+            last: None,
+        }
+    }
+}
+
+impl RejoinRests {
+    /// Records that a target has rejoined.
+    pub fn rejoined(&mut self, target: usize, now: Instant) {
+        self.last = Some((target, now + self.next));
+        self.next = (self.next * 2).min(LONGEST_REST);
+    }
+
+    /// The time from which this target may rejoin; `None` for now.
+    #[must_use]
+    pub fn until(&self, target: usize, now: Instant) -> Option<Instant> {
+        let last = self.last.filter(|&(it, until)| it == target && now < until);
+        last.map(|(_, until)| until)
+    }
+
+    /// Records that no target is lost.
+    pub fn reset(&mut self) {
+        *self = Self::default();
+    }
+}
+
 /// Lets lost targets rejoin, one attempt after the other.
 #[derive(Debug)]
 pub(super) struct RejoinAttempts {
@@ -82,6 +124,7 @@ pub(super) struct RejoinAttempts {
     /// Earliest start of the next attempt.
     next_at: Option<Instant>,
     pause: Duration,
+    rests: RejoinRests,
     /// The failure that was logged last, which is not repeated at each attempt.
     reported: Option<Failure>,
 }
@@ -93,6 +136,7 @@ impl RejoinAttempts {
             number: 0,
             next_at: None,
             pause: FIRST_PAUSE,
+            rests: RejoinRests::default(),
             reported: None,
         }
     }
@@ -168,24 +212,32 @@ impl RejoinAttempts {
                 RejoinAction::Command { worker, command } => {
                     degraded_mode.send_command(worker, self.number, command);
                 }
-                RejoinAction::End(Ok(returned)) => {
+                RejoinAction::End(result) => {
                     self.attempt = None;
-                    self.reported = None;
-                    degraded_mode.rejoined(target, &returned);
-                    let identity = returned.identity;
-                    session.handle(Event::Rejoined { target, identity }, now);
-                }
-                RejoinAction::End(Err(failure)) => {
-                    if refused || self.reported.as_ref() == Some(&failure) {
-                        tracing::debug!("{failure}");
-                    } else {
-                        tracing::warn!("{failure}; trying again");
-                        self.reported = Some(failure);
+                    let result = result.and_then(|returned| {
+                        let has_rejoined = degraded_mode.rejoined(target, &returned);
+                        has_rejoined
+                            .then_some(returned)
+                            .ok_or_else(|| changed(target))
+                    });
+                    match result {
+                        Ok(Returned { identity, .. }) => {
+                            self.reported = None;
+                            self.rests.rejoined(target, now);
+                            session.handle(Event::Rejoined { target, identity }, now);
+                        }
+                        Err(failure) => {
+                            if refused || self.reported.as_ref() == Some(&failure) {
+                                tracing::debug!("{failure}");
+                            } else {
+                                tracing::warn!("{failure}; trying again");
+                                self.reported = Some(failure);
+                            }
+                            channel.disconnect();
+                            self.next_at = Some(now + self.pause);
+                            self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+                        }
                     }
-                    channel.disconnect();
-                    self.attempt = None;
-                    self.next_at = Some(now + self.pause);
-                    self.pause = (self.pause * 2).min(LONGEST_PAUSE);
                 }
             }
         }
@@ -203,20 +255,24 @@ impl RejoinAttempts {
         if degraded_mode.is_whole() {
             self.next_at = None;
             self.pause = FIRST_PAUSE;
+            self.rests.reset();
             return false;
         }
-        let place = degraded_mode
-            .rejoin_candidate()
-            .filter(|_| self.next_at.is_none_or(|next| next <= now))
-            .and_then(|target| session.place(target));
-        let Some(place) = place else {
-            if self.next_at.is_some_and(|next| next <= now) {
-                self.next_at = None;
-            }
+        if self.next_at.is_some_and(|next| now < next) {
+            return false;
+        }
+        self.next_at = None;
+        let Some(target) = degraded_mode.rejoin_candidate() else {
+            return false;
+        };
+        if let Some(until) = self.rests.until(target, now) {
+            self.next_at = Some(until);
+            return false;
+        }
+        let Some(place) = session.place(target) else {
             return false;
         };
         storage[place.target].disconnect();
-        self.next_at = None;
         self.number += 1;
         self.attempt = Some(Rejoin::new(now, place, timeout));
         true
@@ -233,6 +289,11 @@ impl RejoinAttempts {
         }
         any
     }
+}
+
+fn changed(target: usize) -> Failure {
+    let message = format!("another target was lost while target {target} rejoined");
+    Failure::new(ErrorCode::CONNECTION_ABORTED, message)
 }
 
 // Persists superblocks on the targets when they change, independently of the session's requests.
@@ -393,6 +454,23 @@ mod tests {
     use crate::superblock::{Epoch, Form, Format, SetId};
 
     const TIMEOUT: Duration = Duration::from_secs(5);
+
+    #[test]
+    fn target_that_is_lost_again_rests_longer_and_longer() {
+        let now = Instant::now();
+        let mut rests = RejoinRests::default();
+        assert_eq!(rests.until(1, now), None);
+        for rest in [100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000] {
+            rests.rejoined(1, now);
+            let until = now + Duration::from_millis(rest);
+            assert_eq!(rests.until(1, now), Some(until));
+            assert_eq!(rests.until(1, until), None);
+            assert_eq!(rests.until(2, now), None, "another one does not wait");
+        }
+        rests.reset();
+        rests.rejoined(1, now);
+        assert_eq!(rests.until(1, now), Some(now + FIRST_PAUSE));
+    }
 
     fn superblock(number: u64) -> Option<Superblock> {
         Some(Superblock {

@@ -48,7 +48,9 @@ pub struct Assembly {
     pub unsettled: Vec<u64>,
     /// The newest versions that the current targets have stored.
     pub stored: [Stamp; 3],
-    /// The last epoch in which writes were retired, as far as the targets know; 0 for none.
+    /// Writes with lower stamps are complete and durable on all members, as far as the current targets know.
+    pub retired: Stamp,
+    /// The last epoch in which writes were retired, as far as any target of the set knows; 0 for none.
     pub retired_epoch: u64,
 }
 
@@ -63,6 +65,7 @@ impl Assembly {
             is_new: false,
             unsettled: Vec::new(),
             stored: [Stamp::UNWRITTEN; 3],
+            retired: Stamp::UNWRITTEN,
             retired_epoch: 0,
         }
     }
@@ -269,7 +272,9 @@ pub fn assemble(
             epoch: committed,
         });
     }
-    let is_unclean = !known.members(current).all(is_closed);
+    // One that only prepares for the committed epoch may say that an earlier one was closed.
+    let mut members = known.members(current);
+    let is_unclean = !members.all(|it| is_closed(it) && it.epoch == committed);
     let mut unsettled = Vec::new();
     for target in current.iter() {
         let log = &logs[target.number()];
@@ -297,7 +302,9 @@ pub fn assemble(
         last.filter(|_| current.contains(target))
             .unwrap_or(Stamp::UNWRITTEN)
     });
-    let retired = logs_of_set().filter_map(|log| log.retired);
+    let retired = current.iter().filter_map(|it| logs[it.number()].retired);
+    let retired = retired.max().unwrap_or(Stamp::UNWRITTEN);
+    let epochs = logs_of_set().filter_map(|log| Some(log.retired?.epoch));
     let stale = stale.iter().next();
     Ok(Assembly {
         membership: Some(Membership::put_to_use(origin, instructions.ids)),
@@ -306,7 +313,8 @@ pub fn assemble(
         is_new: false,
         unsettled,
         stored,
-        retired_epoch: retired.map(|it| it.epoch).max().unwrap_or(0),
+        retired,
+        retired_epoch: epochs.max().unwrap_or(0),
     })
 }
 
@@ -364,6 +372,7 @@ fn assemble_new(
         is_new: true,
         unsettled: Vec::new(),
         stored: [Stamp::UNWRITTEN; 3],
+        retired: Stamp::UNWRITTEN,
         retired_epoch: 0,
     })
 }
@@ -796,6 +805,29 @@ mod tests {
         assert_eq!(raised(&assembly), (7, 4));
         edit(&mut found, Target::Data1, |it| it.next = Epoch::NONE);
         assert!(judge(found).is_err(), "a copy from before the shutdown");
+    }
+
+    /// The machine of the only target that had committed it lost power, so that it is rebuilt. The service is killed while the others prepare for the next epoch.
+    #[test]
+    fn epoch_that_only_a_doubtful_target_had_committed_was_not_closed() {
+        let prepared = |target| {
+            Found::Superblock(Superblock {
+                next: epoch(4),
+                ..superblock(target as u32, 3, RecordState::Clean)
+            })
+        };
+        let doubtful = Found::Superblock(superblock(2, 4, RecordState::InDoubt));
+        let found = [prepared(Target::Data1), prepared(Target::Data2), doubtful];
+        let assembly = judge(found).expect("a set");
+        assert_eq!(assembly.stale, Some(Target::DataP));
+        let membership = assembly.membership.expect("they have superblocks");
+        let next = [
+            Found::Superblock(membership.superblock_of(Target::Data1)),
+            prepared(Target::Data2),
+            Found::Superblock(membership.superblock_of(Target::DataP)),
+        ];
+        let assembly = judge(next).expect("both have all writes");
+        assert_eq!(assembly.stale, Some(Target::DataP));
     }
 
     /// It could not commit its epoch, and the superblocks still say that the set was closed.

@@ -69,6 +69,14 @@ pub struct Work {
     generation: u32,
 }
 
+/// A detached target that may rejoin, as long as no other target is detached or rejoins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Candidate {
+    pub target: Target,
+    /// Generation of the view that all workers have applied.
+    generation: u32,
+}
+
 /// Outcome of work on a stripe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
@@ -106,6 +114,8 @@ pub struct Set {
     acted_on: Box<[AtomicU32]>,
     inner: Mutex<Inner>,
     stripes: u64,
+    /// Writes with lower stamps were retired when the session began.
+    retired: Stamp,
     /// The last epoch in which writes were retired when the session began.
     retired_epoch: u64,
     /// Wakes the control thread.
@@ -342,6 +352,7 @@ impl Set {
                 counts: Counts::default(),
             }),
             stripes,
+            retired: assembly.retired,
             retired_epoch: assembly.retired_epoch,
             wake: Box::new(wake),
         };
@@ -495,6 +506,15 @@ impl Set {
         (self.retired_epoch.saturating_add(1)..epoch).contains(&stamp.epoch)
     }
 
+    /// Returns `true` if a write with this stamp is complete and durable on all members, so that nothing older may be returned.
+    pub(super) fn is_retired(&self, stamp: Stamp) -> bool {
+        let versions = self.versions.as_ref();
+        let in_session = versions
+            .map(Versions::retired_stamp)
+            .filter(|it| it.number != 0);
+        stamp < in_session.unwrap_or(self.retired)
+    }
+
     /// Returns `true` if work was handed out under the current view.
     pub(super) fn is_current(&self, work: Work) -> bool {
         self.view().generation == work.generation
@@ -597,19 +617,23 @@ impl Set {
     /// With two current targets, that is the third one, once the others have committed an epoch without it: before that, the superblocks would not show
     /// which of the three is stale. With fewer, it is one of those that have missed no acknowledged write.
     #[must_use]
-    pub fn rejoin_candidate(&self) -> Option<Target> {
+    pub fn rejoin_candidate(&self) -> Option<Candidate> {
         let inner = self.inner();
         if !self.all_have_acted(&inner) {
             return None;
         }
-        match inner.redundancy.state() {
+        let target = match inner.redundancy.state() {
             State::Degraded(target) if self.is_committed() => Some(target),
             State::Failed { offline, .. } => {
                 let mut current = offline.iter().filter(|&it| Some(it) != inner.stale);
                 current.next()
             }
             _ => None,
-        }
+        };
+        target.map(|target| Candidate {
+            target,
+            generation: inner.redundancy.view().generation,
+        })
     }
 
     /// Checks a target that is about to rejoin. `is_same_storage`: it has the identity of the detached target; `last`: the last version that was written to it. Returns
@@ -685,8 +709,15 @@ impl Set {
     }
 
     /// Makes a target that is attached to all workers rejoin. Unless it `has_kept` its data, it is rebuilt completely.
-    pub fn rejoin(&self, target: Target, has_kept: bool) {
+    ///
+    /// Returns `false` if the view has changed since it became a candidate: a worker may have detached it again after it had attached it.
+    #[must_use]
+    pub fn rejoin(&self, candidate: Candidate, has_kept: bool) -> bool {
         let mut inner = self.inner();
+        let Candidate { target, generation } = candidate;
+        if inner.redundancy.view().generation != generation {
+            return false;
+        }
         if let Some(membership) = &mut inner.membership {
             membership.replace(target);
         }
@@ -710,6 +741,7 @@ impl Set {
             self.publish(&inner);
         }
         self.schedule(&inner);
+        true
     }
 
     /// The superblock that a target has to persist, unless it is offline.
@@ -1266,10 +1298,21 @@ pub(super) mod tests {
     /// The epoch that the targets of the tests' sets have committed.
     pub(in super::super) const EPOCH: Epoch = Epoch { number: 3, id: 30 };
 
+    /// Makes a target rejoin that all workers have attached.
+    #[track_caller]
+    fn rejoin(set: &Set, target: Target, has_kept: bool) {
+        let generation = set.view().generation;
+        assert!(set.rejoin(Candidate { target, generation }, has_kept));
+    }
+
+    fn candidate(set: &Set) -> Option<Target> {
+        set.rejoin_candidate().map(|it| it.target)
+    }
+
     /// A set whose targets have committed [`EPOCH`] and have to commit another one. With `unsettled` stripes, it was not shut down cleanly.
     ///
-    /// Writes were last retired in this epoch.
-    fn new_set(workers: u32, unsettled: &[u64], retired_epoch: u64) -> Set {
+    /// Writes with lower stamps than `retired` are retired.
+    fn new_set(workers: u32, unsettled: &[u64], retired: Stamp) -> Set {
         let state = if unsettled.is_empty() {
             RecordState::Clean
         } else {
@@ -1283,10 +1326,7 @@ pub(super) mod tests {
         });
         let logs: [Log; 3] = std::array::from_fn(|_| Log {
             unretired: unsettled.to_vec(),
-            retired: Some(Stamp {
-                epoch: retired_epoch,
-                number: FIRST,
-            }),
+            retired: Some(retired),
             ..Log::default()
         });
         let instructions = Instructions {
@@ -1314,15 +1354,17 @@ pub(super) mod tests {
 
     /// As [`new_set`], with superblocks that record that it is in use.
     pub(in super::super) fn open_set(workers: u32, unsettled: &[u64]) -> Set {
-        open_set_since(workers, unsettled, EPOCH.number)
+        open_set_since(workers, unsettled, first_of(EPOCH.number))
     }
 
-    pub(in super::super) fn open_set_since(
-        workers: u32,
-        unsettled: &[u64],
-        retired_epoch: u64,
-    ) -> Set {
-        let set = new_set(workers, unsettled, retired_epoch);
+    /// Stamp of the first write of an epoch.
+    pub(in super::super) fn first_of(epoch: u64) -> Stamp {
+        let number = FIRST;
+        Stamp { epoch, number }
+    }
+
+    pub(in super::super) fn open_set_since(workers: u32, unsettled: &[u64], retired: Stamp) -> Set {
+        let set = new_set(workers, unsettled, retired);
         persist(&set);
         assert!(set.is_committed());
         set
@@ -1381,14 +1423,14 @@ pub(super) mod tests {
         work_through(&set, Duration::ZERO, Outcome::Consistent);
         set.detach(STALE, "test");
         persist(&set);
-        set.rejoin(STALE, has_kept);
+        rejoin(&set, STALE, has_kept);
         assert_eq!(set.state(), State::Rebuilding(STALE));
         set
     }
 
     #[test]
     fn target_has_what_it_had_only_if_it_has_the_epoch_that_it_departed_with() {
-        let set = new_set(1, &[], EPOCH.number);
+        let set = new_set(1, &[], first_of(EPOCH.number));
         set.detach(STALE, "test");
         let admit = |epoch, is_same| {
             let found = Found::Superblock(found(STALE, epoch));
@@ -1401,10 +1443,10 @@ pub(super) mod tests {
 
     #[test]
     fn target_that_has_committed_no_epoch_is_rebuilt_whole() {
-        let set = new_set(1, &[], EPOCH.number);
+        let set = new_set(1, &[], first_of(EPOCH.number));
         set.detach(STALE, "test");
         // The target is not a member until it is rebuilt: its superblock has no epoch.
-        set.rejoin(STALE, false);
+        rejoin(&set, STALE, false);
         set.detach(STALE, "test");
         let again = Found::Superblock(found(STALE, Epoch::NONE));
         assert_eq!(set.admit(STALE, again, true, Stamp::UNWRITTEN), Ok(false));
@@ -1435,7 +1477,7 @@ pub(super) mod tests {
         set.has_stored(STALE, Stamp::lost(STALE));
         set.detach(STALE, "test");
         persist(&set);
-        set.rejoin(STALE, false);
+        rejoin(&set, STALE, false);
         persist(&set);
         work_through(&set, Duration::ZERO, Outcome::Consistent);
         persist(&set);
@@ -1463,7 +1505,7 @@ pub(super) mod tests {
         set.detach(Target::Data1, "test");
         set.detach(STALE, "test");
         acknowledge(&set);
-        set.rejoin(Target::Data1, true);
+        rejoin(&set, Target::Data1, true);
         assert_eq!(set.state(), State::Degraded(STALE));
         assert!(!set.is_committed(), "no write is acknowledged yet");
         persist(&set);
@@ -1492,7 +1534,7 @@ pub(super) mod tests {
 
     #[test]
     fn stamps_of_sessions_that_only_settled_are_known() {
-        let set = open_set_since(1, &[], EPOCH.number - 1);
+        let set = open_set_since(1, &[], first_of(EPOCH.number - 1));
         let of = |epoch| set.is_settled_before(Stamp { epoch, number: 5 });
         assert!(of(EPOCH.number));
         assert!(!of(EPOCH.number - 1), "there were writes");
@@ -1505,16 +1547,16 @@ pub(super) mod tests {
         let set = open_set(2, &[]);
         set.detach(STALE, "test");
         acknowledge(&set);
-        assert_eq!(set.rejoin_candidate(), None, "not committed");
+        assert_eq!(candidate(&set), None, "not committed");
         persist(&set);
-        assert_eq!(set.rejoin_candidate(), Some(STALE));
-        set.rejoin(STALE, true);
+        assert_eq!(candidate(&set), Some(STALE));
+        rejoin(&set, STALE, true);
         set.detach(STALE, "test");
         persist(&set);
         set.acknowledge(0, set.view());
-        assert_eq!(set.rejoin_candidate(), None, "worker 1 has not detached it");
+        assert_eq!(candidate(&set), None, "worker 1 has not detached it");
         set.acknowledge(1, set.view());
-        assert_eq!(set.rejoin_candidate(), Some(STALE));
+        assert_eq!(candidate(&set), Some(STALE));
     }
 
     /// A worker that has not heard of the rejoined target stores writes without it.
@@ -1573,7 +1615,7 @@ pub(super) mod tests {
         let before = next();
         set.detach(STALE, "test");
         persist(&set);
-        set.rejoin(STALE, true);
+        rejoin(&set, STALE, true);
         let again = next();
         assert_eq!((before.stripe, again.stripe), (5, 5));
         set.finish_work(before, Outcome::Consistent, Duration::ZERO);

@@ -27,8 +27,7 @@ pub(super) struct Settling {
     unread: Targets,
     /// `true` if the chunk to store replaces one that is corrupt, or lost a write.
     is_repair: bool,
-    /// The newest stamp of any chunk.
-    newest: Option<Stamp>,
+    seen: Seen,
     /// Members whose payloads of the last complete write are in private memory.
     payloads: Targets,
     /// Stamp of the chunks to store.
@@ -62,8 +61,16 @@ enum Decision {
     Lost,
 }
 
-/// Decides which chunks count. `newest` is the newest stamp that was seen, and `may_be_mixed` is `true` after an unclean shutdown.
-fn decide(judged: &Judged, newest: Option<Stamp>, may_be_mixed: bool) -> Decision {
+/// The newest stamps that were seen of a stripe.
+#[derive(Debug, Clone, Copy, Default)]
+struct Seen {
+    newest: Option<Stamp>,
+    /// The newest one of a retired write, which was complete on all members: nothing older counts.
+    retired: Option<Stamp>,
+}
+
+/// Decides which chunks count. `may_be_mixed` is `true` after an unclean shutdown.
+fn decide(judged: &Judged, seen: Seen, may_be_mixed: bool) -> Decision {
     let valid = |target: &Target| match judged[target.number()] {
         Some(Ok(stamp)) => Some((*target, stamp)),
         _ => None,
@@ -85,10 +92,12 @@ fn decide(judged: &Judged, newest: Option<Stamp>, may_be_mixed: bool) -> Decisio
         }
     }
     match (best, latest) {
-        (Some((stamp, holders)), _) if newest.is_none_or(|newest| newest <= stamp) => {
+        (Some((stamp, holders)), _) if seen.newest.is_none_or(|newest| newest <= stamp) => {
             Decision::Complete { stamp, holders }
         }
-        (Some((stamp, holders)), _) if may_be_mixed => Decision::Interrupted { stamp, holders },
+        (Some((stamp, holders)), _) if may_be_mixed && Some(stamp) >= seen.retired => {
+            Decision::Interrupted { stamp, holders }
+        }
         // A block that was lost before the interruption is not rolled back to an older write.
         _ if Target::ALL
             .iter()
@@ -97,7 +106,9 @@ fn decide(judged: &Judged, newest: Option<Stamp>, may_be_mixed: bool) -> Decisio
         {
             Decision::Lost
         }
-        (None, Some((target, stamp))) if may_be_mixed && stamp != Stamp::UNWRITTEN => {
+        (None, Some((target, stamp)))
+            if may_be_mixed && stamp != Stamp::UNWRITTEN && Some(stamp) > seen.retired =>
+        {
             Decision::Older { target, stamp }
         }
         _ => Decision::Lost,
@@ -192,16 +203,21 @@ impl StripeEngine {
                 *known = Some(*found).filter(|_| is_older);
             }
         }
-        let stamps = settling.judged.iter().flatten().filter_map(|it| it.ok());
-        settling.newest = stamps.chain(settling.newest).max();
+        let Settling { judged, seen, .. } = *settling;
+        let stamps = || judged.iter().flatten().filter_map(|it| it.ok());
+        let retired = stamps().filter(|&it| self.setup.set.is_retired(it));
+        let seen = Seen {
+            newest: stamps().chain(seen.newest).max(),
+            retired: retired.chain(seen.retired).max(),
+        };
+        self.slot(slot).settling.seen = seen;
         self.decide(slot);
     }
 
     fn decide(&mut self, slot: u32) {
         let may_be_mixed = self.is_unsettled(slot);
-        let it = &self.slots[slot as usize];
-        let settling = it.settling;
-        match decide(&settling.judged, settling.newest, may_be_mixed) {
+        let settling = self.slots[slot as usize].settling;
+        match decide(&settling.judged, settling.seen, may_be_mixed) {
             // A service that is killed again and again must not use up the slots for versions.
             Decision::Complete { stamp, holders }
                 if may_be_mixed && self.is_settled_before(slot, stamp, holders) =>
@@ -476,10 +492,10 @@ impl StripeEngine {
         let settling = self.slots[slot as usize].settling;
         let has = |source: &Target| {
             let found = settling.judged[source.number()];
-            found.and_then(Judgement::ok) == settling.newest
+            found.and_then(Judgement::ok) == settling.seen.newest
         };
         let own = judged[target.number()].and_then(Judgement::ok);
-        match (settling.sources.iter().find(has), settling.newest) {
+        match (settling.sources.iter().find(has), settling.seen.newest) {
             (Some(source), Some(newest)) if own == Some(newest) => {
                 let holders = Targets::only(source).union(Targets::only(target));
                 self.complete_chunks(slot, newest, holders);
@@ -572,7 +588,12 @@ mod tests {
     fn of(stamps: [Option<Stamp>; 3], may_be_mixed: bool) -> Decision {
         let judged = stamps.map(|stamp| stamp.map(Ok));
         let newest = stamps.into_iter().flatten().max();
-        decide(&judged, newest, may_be_mixed)
+        decide(&judged, unretired(newest), may_be_mixed)
+    }
+
+    fn unretired(newest: Option<Stamp>) -> Seen {
+        let retired = None;
+        Seen { newest, retired }
     }
 
     const DATA_1_AND_P: Targets = Targets(0b101);
@@ -635,11 +656,37 @@ mod tests {
         );
     }
 
+    /// Two members have lost it, or old copies of their disks are used.
+    #[test]
+    fn nothing_older_than_a_retired_write_counts() {
+        let decided = |stamps: [Option<Stamp>; 3], newest, retired| {
+            let (newest, retired) = (Some(newest), Some(retired));
+            decide(&stamps.map(|it| it.map(Ok)), Seen { newest, retired }, true)
+        };
+        let pair = [Some(OLD), Some(NEW), Some(OLD)];
+        assert_eq!(decided(pair, NEW, NEW), Decision::Lost);
+        let holders = DATA_1_AND_P;
+        let stamp = OLD;
+        assert_eq!(
+            decided(pair, NEW, OLD),
+            Decision::Interrupted { stamp, holders }
+        );
+        let single = [Some(OLD), Some(NEW), None];
+        assert_eq!(decided(single, NEW, NEW), Decision::Lost);
+        assert_eq!(
+            decided(single, NEXT, NEW),
+            Decision::Lost,
+            "NEXT was read before"
+        );
+        let (target, stamp) = (Target::Data2, NEW);
+        assert_eq!(decided(single, NEW, OLD), Decision::Older { target, stamp });
+    }
+
     #[test]
     fn an_older_version_that_makes_a_pair_is_that_of_an_interrupted_write() {
         let judged = [Some(Ok(OLD)), Some(Ok(OLD)), None];
         assert_eq!(
-            decide(&judged, Some(NEW), true),
+            decide(&judged, unretired(Some(NEW)), true),
             Decision::Interrupted {
                 stamp: OLD,
                 holders: Targets::DATA
@@ -652,14 +699,18 @@ mod tests {
         let corrupt = Some(Err(Flaw::NoRecord));
         let judged = [Some(Ok(NEW)), corrupt, Some(Ok(NEW))];
         assert_eq!(
-            decide(&judged, Some(NEW), false),
+            decide(&judged, unretired(Some(NEW)), false),
             Decision::Complete {
                 stamp: NEW,
                 holders: DATA_1_AND_P
             }
         );
         assert_eq!(
-            decide(&[Some(Ok(NEW)), corrupt, corrupt], Some(NEW), false),
+            decide(
+                &[Some(Ok(NEW)), corrupt, corrupt],
+                unretired(Some(NEW)),
+                false
+            ),
             Decision::Lost
         );
     }

@@ -233,6 +233,14 @@ impl Versions {
         self.retired.load(Ordering::Acquire)
     }
 
+    /// The stamp below which all writes are retired; with number 0 for none of this session.
+    pub(super) fn retired_stamp(&self) -> Stamp {
+        Stamp {
+            epoch: self.epoch,
+            number: self.retired(),
+        }
+    }
+
     /// As [`retired`](Self::retired), for a message with a stamp of this epoch: 0 for another epoch than the session's.
     #[inline]
     #[must_use]

@@ -262,7 +262,7 @@ impl Excuse {
                 "not flushed, and two members lost power: as at some moment since the last flush"
             }
             Self::LostWrite => {
-                "a lost write or an old copy on one member of a stripe, and another one lost or damaged: the block before it"
+                "a lost write or an old copy on one member of a stripe, and another one lost or damaged: the block before the write, or when the copy was made"
             }
             Self::TwoMembers => {
                 "two members of a stripe damaged, stale or lost at the same time: an I/O error"
@@ -472,11 +472,14 @@ impl Register {
         }
     }
 
-    /// Two members were wrong at once, one of them with a lost write: the block may be as before that write.
-    pub(super) fn lost_two(&mut self) {
+    /// Two members were wrong at once, one of them with a lost write, or an old copy made at the moment `since`: the block may be as before that.
+    pub(super) fn lost_two(&mut self, since: Option<u64>) {
         let last = self.versions.iter().filter_map(|it| it.replaced).max();
-        for it in self.versions.iter_mut().filter(|it| it.replaced == last) {
-            if it.replaced.take().is_some() {
+        let Some(since) = since.min(last).or(last) else {
+            return;
+        };
+        for it in &mut self.versions {
+            if it.replaced.take_if(|replaced| *replaced >= since).is_some() {
                 it.undone = Some(Excuse::LostWrite);
                 it.is_gone = false;
             }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use role_common::service::Superblocks;
+use role_common::service::{RejoinRests, Superblocks};
 use role_common::superblock::SetId;
 
 use super::Script;
@@ -14,7 +14,7 @@ use crate::engine::assembly::Assembly;
 use crate::engine::chunk::{self, Place, Stamp};
 use crate::engine::membership::State;
 use crate::engine::request::{Operation, Request};
-use crate::engine::set::{ScrubPlan, Set};
+use crate::engine::set::{Candidate, ScrubPlan, Set};
 use crate::engine::stripes::{StripeBitmap, StripeLocks};
 use crate::engine::{self, Judged, StripeEngine};
 use crate::{Target, Targets};
@@ -63,11 +63,18 @@ pub(super) enum Phase {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Attempt {
     pub(super) number: u64,
-    pub(super) target: usize,
+    pub(super) candidate: Candidate,
     pub(super) connection: u64,
     pub(super) has_kept: bool,
     /// Number of workers that have not attached it.
     pub(super) left: u32,
+}
+
+impl Attempt {
+    /// Number of the target.
+    pub(super) fn target(&self) -> usize {
+        self.candidate.target.number()
+    }
 }
 
 pub(super) struct Service {
@@ -87,6 +94,7 @@ pub(super) struct Service {
     pub(super) attempt: Option<Attempt>,
     /// Earliest time of the next attempt.
     pub(super) rejoins_at: Duration,
+    pub(super) rests: RejoinRests,
     /// The process is not scheduled until then.
     pub(super) paused_until: Duration,
     /// No message passes between it and any target until then.
@@ -160,6 +168,7 @@ impl Service {
             identities: [(0, 0); 3],
             attempt: None,
             rejoins_at: Duration::ZERO,
+            rests: RejoinRests::default(),
             paused_until: Duration::ZERO,
             cut_until: Duration::ZERO,
             own_time: Duration::ZERO,

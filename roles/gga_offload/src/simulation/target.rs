@@ -205,7 +205,7 @@ pub(super) struct Applying {
 pub(super) struct SimulatedTarget {
     pub(super) disk: Disk,
     /// An earlier copy of the disk.
-    pub(super) copy: Option<Disk>,
+    pub(super) copy: Option<(u64, Disk)>,
     /// Its own disk, while it has a foreign one.
     pub(super) own: Option<Disk>,
     pub(super) is_up: bool,
@@ -235,8 +235,8 @@ pub(super) struct SimulatedTarget {
     pub(super) is_well: bool,
     /// `true` if its machine has lost power since it was well.
     pub(super) has_lost_power: bool,
-    /// `true` if an earlier copy has taken the place of its disk since it was well.
-    pub(super) is_copy: bool,
+    /// Moment at which the copy was made that has taken the place of its disk since it was well.
+    pub(super) copied_at: Option<u64>,
     /// Time at which it is reachable again.
     pub(super) trouble_until: Duration,
 }
@@ -263,7 +263,7 @@ impl SimulatedTarget {
             applying: None,
             is_well: true,
             has_lost_power: false,
-            is_copy: false,
+            copied_at: None,
             trouble_until: Duration::ZERO,
         }
     }

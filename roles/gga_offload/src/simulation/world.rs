@@ -790,7 +790,7 @@ impl<'a> World<'a> {
             // The service that has noticed the exchange of a disk may not have recorded it.
             for target in 0..3 {
                 let member = Target::ALL[target];
-                if self.targets[target].is_copy {
+                if self.targets[target].copied_at.is_some() {
                     for (silent, damaged) in self.silent.iter_mut().zip(&self.damaged) {
                         if damaged.contains(member) {
                             silent.insert(member);
@@ -800,13 +800,10 @@ impl<'a> World<'a> {
             }
             self.check_exposure();
             // A lost write beside a lost target may be taken for an interrupted write now.
-            for (register, _) in self
-                .registers
-                .iter_mut()
-                .zip(&self.lost)
-                .filter(|(_, lost)| **lost)
-            {
-                register.lost_two();
+            for block in 0..self.lost.len() {
+                if self.lost[block] {
+                    self.lose_two(block);
+                }
             }
         }
         trace!(self, "session {session} ends: {why}");
@@ -1434,14 +1431,15 @@ impl<'a> World<'a> {
         let unwell: Vec<usize> = (0..3).filter(|&it| !self.targets[it].is_well).collect();
         let mut all = Targets::NONE;
         unwell.iter().for_each(|&it| all.insert(Target::ALL[it]));
-        for (block, silent) in self.damaged.iter().enumerate() {
-            if all.union(*silent).len() > 1 {
+        for block in 0..self.damaged.len() {
+            let silent = self.damaged[block];
+            if all.union(silent).len() > 1 {
                 self.exposed[block] = true;
                 if !silent.is_empty() {
                     self.lost[block] = true;
                     if !is_settled {
                         // A lost write beside a lost target may be taken for an interrupted write.
-                        self.registers[block].lost_two();
+                        self.lose_two(block);
                     }
                 }
             }
@@ -1454,6 +1452,20 @@ impl<'a> World<'a> {
     }
 
     /// Allows all unflushed writes to be lost.
+    /// Two members of a block are wrong at once, one of them with a lost write, or an old copy.
+    fn lose_two(&mut self, block: usize) {
+        let copies = self.damaged[block].iter();
+        let since = copies.filter_map(|it| self.targets[it.number()].copied_at);
+        self.registers[block].lost_two(since.min());
+        for io in &mut self.ios {
+            for (reading, read) in io.readings.iter_mut().zip(io.block..) {
+                if read as usize == block {
+                    self.registers[block].extend(reading);
+                }
+            }
+        }
+    }
+
     fn lose_unflushed(&mut self) {
         for io in &mut self.ios {
             for (reading, block) in io.readings.iter_mut().zip(io.block..) {
@@ -1483,9 +1495,10 @@ impl<'a> World<'a> {
         match change {
             Change::None => {}
             Change::Copy => {
-                if let Some(mut copy) = self.targets[number].copy.clone() {
+                if let Some((copied_at, mut copy)) = self.targets[number].copy.clone() {
                     // The file was written as a whole.
                     copy.sync();
+                    self.targets[number].copied_at = Some(copied_at);
                     self.replace_disk(number, copy);
                 }
             }
@@ -1535,8 +1548,13 @@ impl<'a> World<'a> {
     fn replace_disk(&mut self, number: usize, disk: Disk) {
         // Without a session, an older copy with the same superblock is indistinguishable; a session knows what it has stored.
         let session = self.targets[number].session;
+        // One from the creation of the set names its first epoch, too.
+        let names_last_epoch = |it: &Superblock| {
+            let epoch = (self.targets[number].disk.superblock).map_or(Epoch::NONE, |own| own.epoch);
+            epoch != Epoch::NONE && (it.epoch == epoch || it.next == epoch)
+        };
         let is_from_session =
-            self.targets[number].disk.superblock == disk.superblock && disk.identity != FOREIGN;
+            disk.superblock.as_ref().is_some_and(names_last_epoch) && disk.identity != FOREIGN;
         let is_hidden = !self.services.iter().any(|it| it.session == session);
         let own = &self.targets[number].disk;
         let differing: Vec<u64> = (0..self.script.blocks)
@@ -1551,8 +1569,10 @@ impl<'a> World<'a> {
             }
         }
         let target = &mut self.targets[number];
-        target.is_copy = target.disk.identity == disk.identity;
-        self.targets[number].disk = disk;
+        if target.disk.identity != disk.identity {
+            target.copied_at = None;
+        }
+        target.disk = disk;
         // The disk that another set's had taken the place of does not come back.
         self.targets[number].own = None;
         // A copy may have been made of a damaged disk.
@@ -1738,12 +1758,23 @@ impl<'a> World<'a> {
         if service.phase != Phase::Serving || service.attempt.is_some() {
             return;
         }
-        let Some(target) = service.set.rejoin_candidate().map(Target::number) else {
+        if service.set.is_healthy() {
+            service.rests.reset();
+        }
+        let Some(candidate) = service.set.rejoin_candidate() else {
             return;
         };
+        let instant = service.instant();
+        if service
+            .rests
+            .until(candidate.target.number(), instant)
+            .is_some()
+        {
+            return;
+        }
         service.attempt = Some(Attempt {
             number,
-            target,
+            candidate,
             connection: 0,
             has_kept: false,
             left: 0,
@@ -1765,16 +1796,16 @@ impl<'a> World<'a> {
         };
         service.attempt = None;
         service.rejoins_at = now + REJOIN_PAUSE;
-        let target = &mut self.targets[attempt.target];
+        let target = &mut self.targets[attempt.target()];
         let is_own = target.session == session;
         let is_free = target.connection == 0 || is_own;
         let is_possible = target.is_reachable(now) && service.cut_until <= now && is_free;
         if !is_possible || service.phase != Phase::Serving {
             return;
         }
-        let member = Target::ALL[attempt.target];
-        let is_same = service.identities[attempt.target] == target.identity();
-        let is_expected = service.set.rejoin_candidate() == Some(member);
+        let member = attempt.candidate.target;
+        let is_same = service.identities[attempt.target()] == target.identity();
+        let is_expected = service.set.rejoin_candidate() == Some(attempt.candidate);
         if !is_expected {
             return;
         }
@@ -1785,21 +1816,21 @@ impl<'a> World<'a> {
             Ok(has_kept) => has_kept,
             Err(why) => {
                 if !self.needs_restart {
-                    trace!(self, "target {} is not admitted: {why}", attempt.target);
+                    trace!(self, "target {} is not admitted: {why}", attempt.target());
                 }
-                return self.refused(session, attempt.target, is_same, &why);
+                return self.refused(session, attempt.target(), is_same, &why);
             }
         };
         // With `--rebuild`, it may have been made a target of this set, without contents.
         let has_other_set = target.disk.superblock.map(|it| it.set) != self.set_id;
         if target.disk.identity == FOREIGN && has_other_set {
-            let what = format!("target {} of another set is admitted", attempt.target);
+            let what = format!("target {} of another set is admitted", attempt.target());
             return self.violate(Promise::Refused, what);
         }
         if has_kept && !is_same {
             let what = format!(
                 "target {} with another storage is taken to have its data",
-                attempt.target
+                attempt.target()
             );
             return self.violate(Promise::Refused, what);
         }
@@ -1839,7 +1870,7 @@ impl<'a> World<'a> {
             .damaged
             .iter()
             .any(|it| it.contains(Target::ALL[target]));
-        if is_same && it.session == session && !it.is_copy && !has_lost_a_write {
+        if is_same && it.session == session && it.copied_at.is_none() && !has_lost_a_write {
             let what = format!("target {target} was not admitted, and it has its data: {why}");
             return self.violate(Promise::Available, what);
         }
@@ -1853,8 +1884,8 @@ impl<'a> World<'a> {
         let Some(mut attempt) = service.attempt.filter(|it| it.number == number) else {
             return;
         };
-        let target = Target::ALL[attempt.target];
-        service.workers[worker as usize].connections[attempt.target] = attempt.connection;
+        let target = attempt.candidate.target;
+        service.workers[worker as usize].connections[target.number()] = attempt.connection;
         attempt.left -= 1;
         service.attempt = (attempt.left != 0).then_some(attempt);
         self.handle(session, worker, Event::TargetAttached { target });
@@ -1862,16 +1893,22 @@ impl<'a> World<'a> {
             return;
         };
         if attempt.left == 0 {
-            service.connections[attempt.target] = attempt.connection;
-            service.superblocks.forget(attempt.target);
-            service.set.rejoin(target, attempt.has_kept);
-            let identity = self.targets[attempt.target].identity();
+            if !service.set.rejoin(attempt.candidate, attempt.has_kept) {
+                return self.reach("target lost while another one rejoins");
+            }
+            let instant = service.instant();
+            service.rests.rejoined(target.number(), instant);
+            service.connections[target.number()] = attempt.connection;
+            service.superblocks.forget(target.number());
+            let identity = self.targets[target.number()].identity();
             if let Some(service) = self.service(session) {
-                service.identities[attempt.target] = identity;
+                service.identities[target.number()] = identity;
             }
             trace!(
                 self,
-                "target {} rejoins, has kept its data: {}", attempt.target, attempt.has_kept
+                "target {} rejoins, has kept its data: {}",
+                target.number(),
+                attempt.has_kept
             );
             self.reach(if attempt.has_kept {
                 "rejoined with its data"
@@ -2168,7 +2205,7 @@ impl<'a> World<'a> {
         for &number in &served {
             self.targets[number].is_well = true;
             self.targets[number].has_lost_power = false;
-            self.targets[number].is_copy = false;
+            self.targets[number].copied_at = None;
         }
         if is_new {
             self.check_redundancy(false);
@@ -2536,15 +2573,19 @@ impl<'a> World<'a> {
                 self.unwell(target, now + time);
             }
             Step::Copy => {
+                let moment = self.moment();
                 for target in &mut self.targets {
                     if target.disk.identity != FOREIGN {
-                        target.copy = Some(target.disk.clone());
+                        target.copy = Some((moment, target.disk.clone()));
                     }
                 }
             }
             Step::RestoreCopy { target, restart } => {
                 let it = &self.targets[target];
-                if it.copy.as_ref().is_none_or(|it| it.superblock.is_none())
+                if it
+                    .copy
+                    .as_ref()
+                    .is_none_or(|(_, it)| it.superblock.is_none())
                     || !it.is_up
                     || it.disk.identity == FOREIGN
                     || !self.may_lose(target)
