@@ -576,7 +576,7 @@ impl StripeEngine {
                 Stage::Write(WriteStage::Store) | Stage::Settle(SettleStage::Store) | Stage::Commit
             );
             if is_store && it.stamp.is_some() {
-                self.setup.set.unsettle(it.stripe());
+                self.setup.set.unsettle(it.stripe(), it.stamp);
             }
         }
     }

@@ -747,6 +747,28 @@ fn write_that_was_retired_is_not_undone_after_an_unclean_shutdown() {
     }
 }
 
+/// One member has lost the write before, another one is offline, and the last one alone stores the next write.
+#[test]
+fn write_before_an_interrupted_one_of_the_session_is_not_undone() {
+    let mut bench = Bench::healthy();
+    bench.write(0);
+    bench.answer(|_| true);
+    assert_eq!(bench.result(0), SUCCESS);
+    let before = bench.chunk_of(A);
+    bench.stored[A.number()].clear();
+    bench.set.detach(C, "test");
+    bench.finish();
+    bench.write(1);
+    bench.answer(|it| it.target == B);
+    bench.set.detach(A, "test");
+    bench.finish();
+    bench.rejoin(A, true);
+    bench.read(2);
+    bench.finish();
+    assert_eq!(bench.result(2), Some(Status::IO_FAILED));
+    assert!(bench.chunk_of(B) > before);
+}
+
 /// A target that was only missing at the start of a session has the last write, which another one lost.
 #[test]
 fn rebuilt_target_with_the_last_write_repairs_the_one_that_lost_it() {
@@ -917,7 +939,7 @@ fn write_takes_no_number_while_a_stripe_is_unsettled() {
     let mut bench = Bench::healthy();
     bench.holds_parity = true;
     bench.write(0);
-    bench.set.unsettle(STRIPE + 1);
+    bench.set.unsettle(STRIPE + 1, None);
     bench.release_parity();
     assert!(bench.asked.is_empty(), "{:?}", bench.asked);
     bench.finish();

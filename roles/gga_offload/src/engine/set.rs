@@ -358,7 +358,7 @@ impl Set {
         };
         for stripe in assembly.unsettled {
             if stripe < stripes {
-                set.unsettled.insert(stripe);
+                set.unsettled.insert(stripe, None);
             }
         }
         let mut inner = set.inner();
@@ -465,11 +465,11 @@ impl Set {
         !self.unsettled.is_empty()
     }
 
-    /// Records that the last write of a stripe was interrupted.
+    /// Records that the last write of a stripe was interrupted, which has this stamp.
     #[cold]
-    pub(super) fn unsettle(&self, stripe: u64) {
+    pub(super) fn unsettle(&self, stripe: u64, write: Option<Stamp>) {
         let inner = self.inner();
-        self.unsettled.insert(stripe);
+        self.unsettled.insert(stripe, write);
         self.schedule(&inner);
     }
 
@@ -506,13 +506,14 @@ impl Set {
         (self.retired_epoch.saturating_add(1)..epoch).contains(&stamp.epoch)
     }
 
-    /// Returns `true` if a write with this stamp is complete and durable on all members, so that nothing older may be returned.
-    pub(super) fn is_retired(&self, stamp: Stamp) -> bool {
+    /// Returns `true` if a write of this stripe was complete on all members, as far as is known, so that nothing older may be returned.
+    pub(super) fn was_complete(&self, stripe: u64, stamp: Stamp) -> bool {
         let versions = self.versions.as_ref();
-        let in_session = versions
+        let retired = versions
             .map(Versions::retired_stamp)
             .filter(|it| it.number != 0);
-        stamp < in_session.unwrap_or(self.retired)
+        let known = retired.unwrap_or(self.retired);
+        stamp < known.max(self.unsettled.interrupted(stripe).unwrap_or(known))
     }
 
     /// Returns `true` if work was handed out under the current view.

@@ -65,8 +65,8 @@ enum Decision {
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
     newest: Option<Stamp>,
-    /// The newest one of a retired write, which was complete on all members: nothing older counts.
-    retired: Option<Stamp>,
+    /// The newest one of a write that was complete on all members: nothing older counts.
+    complete: Option<Stamp>,
 }
 
 /// Decides which chunks count. `may_be_mixed` is `true` after an unclean shutdown.
@@ -95,7 +95,7 @@ fn decide(judged: &Judged, seen: Seen, may_be_mixed: bool) -> Decision {
         (Some((stamp, holders)), _) if seen.newest.is_none_or(|newest| newest <= stamp) => {
             Decision::Complete { stamp, holders }
         }
-        (Some((stamp, holders)), _) if may_be_mixed && Some(stamp) >= seen.retired => {
+        (Some((stamp, holders)), _) if may_be_mixed && Some(stamp) >= seen.complete => {
             Decision::Interrupted { stamp, holders }
         }
         // A block that was lost before the interruption is not rolled back to an older write.
@@ -107,7 +107,7 @@ fn decide(judged: &Judged, seen: Seen, may_be_mixed: bool) -> Decision {
             Decision::Lost
         }
         (None, Some((target, stamp)))
-            if may_be_mixed && stamp != Stamp::UNWRITTEN && Some(stamp) > seen.retired =>
+            if may_be_mixed && stamp != Stamp::UNWRITTEN && Some(stamp) > seen.complete =>
         {
             Decision::Older { target, stamp }
         }
@@ -205,10 +205,11 @@ impl StripeEngine {
         }
         let Settling { judged, seen, .. } = *settling;
         let stamps = || judged.iter().flatten().filter_map(|it| it.ok());
-        let retired = stamps().filter(|&it| self.setup.set.is_retired(it));
+        let stripe = self.slots[slot as usize].stripe();
+        let complete = stamps().filter(|&it| self.setup.set.was_complete(stripe, it));
         let seen = Seen {
             newest: stamps().chain(seen.newest).max(),
-            retired: retired.chain(seen.retired).max(),
+            complete: complete.chain(seen.complete).max(),
         };
         self.slot(slot).settling.seen = seen;
         self.decide(slot);
@@ -426,8 +427,7 @@ impl StripeEngine {
         let (failed, error, settling) = (it.failed, it.error, it.settling);
         if settling.is_again {
             if !failed.is_empty() {
-                let stripe = it.stripe();
-                self.setup.set.unsettle(stripe);
+                self.setup.set.unsettle(it.stripe(), it.stamp);
                 self.end_number(slot);
                 return self.begin_settling(slot);
             }
@@ -588,12 +588,12 @@ mod tests {
     fn of(stamps: [Option<Stamp>; 3], may_be_mixed: bool) -> Decision {
         let judged = stamps.map(|stamp| stamp.map(Ok));
         let newest = stamps.into_iter().flatten().max();
-        decide(&judged, unretired(newest), may_be_mixed)
+        decide(&judged, incomplete(newest), may_be_mixed)
     }
 
-    fn unretired(newest: Option<Stamp>) -> Seen {
-        let retired = None;
-        Seen { newest, retired }
+    fn incomplete(newest: Option<Stamp>) -> Seen {
+        let complete = None;
+        Seen { newest, complete }
     }
 
     const DATA_1_AND_P: Targets = Targets(0b101);
@@ -658,10 +658,11 @@ mod tests {
 
     /// Two members have lost it, or old copies of their disks are used.
     #[test]
-    fn nothing_older_than_a_retired_write_counts() {
-        let decided = |stamps: [Option<Stamp>; 3], newest, retired| {
-            let (newest, retired) = (Some(newest), Some(retired));
-            decide(&stamps.map(|it| it.map(Ok)), Seen { newest, retired }, true)
+    fn nothing_older_than_a_complete_write_counts() {
+        let decided = |stamps: [Option<Stamp>; 3], newest, complete| {
+            let (newest, complete) = (Some(newest), Some(complete));
+            let seen = Seen { newest, complete };
+            decide(&stamps.map(|it| it.map(Ok)), seen, true)
         };
         let pair = [Some(OLD), Some(NEW), Some(OLD)];
         assert_eq!(decided(pair, NEW, NEW), Decision::Lost);
@@ -686,7 +687,7 @@ mod tests {
     fn an_older_version_that_makes_a_pair_is_that_of_an_interrupted_write() {
         let judged = [Some(Ok(OLD)), Some(Ok(OLD)), None];
         assert_eq!(
-            decide(&judged, unretired(Some(NEW)), true),
+            decide(&judged, incomplete(Some(NEW)), true),
             Decision::Interrupted {
                 stamp: OLD,
                 holders: Targets::DATA
@@ -699,7 +700,7 @@ mod tests {
         let corrupt = Some(Err(Flaw::NoRecord));
         let judged = [Some(Ok(NEW)), corrupt, Some(Ok(NEW))];
         assert_eq!(
-            decide(&judged, unretired(Some(NEW)), false),
+            decide(&judged, incomplete(Some(NEW)), false),
             Decision::Complete {
                 stamp: NEW,
                 holders: DATA_1_AND_P
@@ -708,7 +709,7 @@ mod tests {
         assert_eq!(
             decide(
                 &[Some(Ok(NEW)), corrupt, corrupt],
-                unretired(Some(NEW)),
+                incomplete(Some(NEW)),
                 false
             ),
             Decision::Lost

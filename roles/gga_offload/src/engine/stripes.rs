@@ -12,10 +12,12 @@
 //! Stripes share a fixed number of locks. I/Os on two stripes of one lock wait for each other, which is slow and rare, and no I/O ever
 //! queues for two.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::chunk::Stamp;
 
 /// Locks for each slot of the engines: enough for collisions to stay rare.
 const LOCKS_PER_TRANSACTION: u64 = 16;
@@ -279,7 +281,8 @@ impl Runs for StripeBitmap {
 pub(crate) struct StripeSet {
     /// Number of stripes, so that the usual case of an empty set needs no lock.
     len: AtomicU64,
-    stripes: Mutex<BTreeSet<u64>>,
+    /// With the stamp of the interrupted write, if it began in this session: those with lower stamps had completed.
+    stripes: Mutex<BTreeMap<u64, Option<Stamp>>>,
 }
 
 impl StripeSet {
@@ -289,28 +292,32 @@ impl StripeSet {
         self.len.load(Ordering::Acquire) == 0
     }
 
+    /// Adds a stripe whose last write was interrupted, unless an earlier one was and is not settled: with the stamp of the write, if it began in this session.
     #[cold]
-    pub(crate) fn insert(&self, stripe: u64) {
-        self.change(|stripes| stripes.insert(stripe));
+    pub(crate) fn insert(&self, stripe: u64, write: Option<Stamp>) {
+        let mut stripes = self.stripes();
+        stripes.entry(stripe).or_insert(write);
+        self.len.store(stripes.len() as u64, Ordering::Release);
     }
 
     #[cold]
     pub(crate) fn remove(&self, stripe: u64) {
-        self.change(|stripes| stripes.remove(&stripe));
+        let mut stripes = self.stripes();
+        stripes.remove(&stripe);
+        self.len.store(stripes.len() as u64, Ordering::Release);
     }
 
     #[inline]
     pub(crate) fn contains(&self, stripe: u64) -> bool {
-        !self.is_empty() && self.stripes().contains(&stripe)
+        !self.is_empty() && self.stripes().contains_key(&stripe)
     }
 
-    fn change(&self, change: impl FnOnce(&mut BTreeSet<u64>) -> bool) {
-        let mut stripes = self.stripes();
-        change(&mut stripes);
-        self.len.store(stripes.len() as u64, Ordering::Release);
+    /// The stamp of the write that was interrupted first, if it began in this session.
+    pub(crate) fn interrupted(&self, stripe: u64) -> Option<Stamp> {
+        self.stripes().get(&stripe).copied().flatten()
     }
 
-    fn stripes(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+    fn stripes(&self) -> MutexGuard<'_, BTreeMap<u64, Option<Stamp>>> {
         // A set is complete after each change, so also after a panic.
         self.stripes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -331,7 +338,10 @@ impl Runs for StripeSet {
     }
 
     fn next_run(&self, from: u64) -> Option<u64> {
-        self.stripes().range(from..).next().copied()
+        self.stripes()
+            .range(from..)
+            .next()
+            .map(|(stripe, _)| *stripe)
     }
 
     fn remove_run(&self, run: u64) {
@@ -778,7 +788,7 @@ mod tests {
         assert!(unsettled.is_empty() && !unsettled.contains(0));
         let far = u64::MAX - 1;
         for stripe in [far, 7, 1 << 40, 7] {
-            unsettled.insert(stripe);
+            unsettled.insert(stripe, None);
         }
         assert_eq!(unsettled.len(), 3);
         let mut pass = Pass::new(&unsettled);
@@ -786,7 +796,7 @@ mod tests {
         assert_eq!(next(&mut pass), Next::Stripe(7));
         // An I/O settles it, and another one is interrupted.
         unsettled.remove(7);
-        unsettled.insert(9);
+        unsettled.insert(9, None);
         assert_eq!(next(&mut pass), Next::Stripe(9));
         assert_eq!(next(&mut pass), Next::Stripe(1 << 40));
         for (stripe, is_done) in [(7, true), (9, true), (1 << 40, false)] {

@@ -129,8 +129,8 @@ impl StripeEngine {
 
     /// Too few targets have stored the block: it is settled when enough are there again, before it is written again.
     fn store_interrupted(&mut self, slot: u32) {
-        let stripe = self.slots[slot as usize].stripe();
-        self.setup.set.unsettle(stripe);
+        let it = &self.slots[slot as usize];
+        self.setup.set.unsettle(it.stripe(), it.stamp);
         self.end_number(slot);
         self.too_few_targets(slot);
     }
