@@ -221,8 +221,11 @@ impl<B: DerefMut<Target = [u8]>> Connection<B> {
             result = Ok(());
         }
         if losses != self.told && transmission.is_flush(part) {
-            tracing::error!(peer = self.peer, "a flush fails: {}", IoError::LostWrites);
-            self.told = losses;
+            // The flush after a command with FUA fails that command, and does not take the place of the client's next flush.
+            if transmission.is_flush_command(part) {
+                tracing::error!(peer = self.peer, "a flush fails: {}", IoError::LostWrites);
+                self.told = losses;
+            }
             result = Err(IoError::LostWrites);
         }
         let data = buffer.as_deref().unwrap_or(&[]);

@@ -127,10 +127,15 @@ enum Kind {
     SimpleRead,
     /// Parts are copied into a buffer.
     StagedRead(Staged),
+    Flush,
     /// Write-zeroes and trim. `then_flush`: a flush follows, to make it durable.
-    Range { then_flush: bool },
+    Range {
+        then_flush: bool,
+    },
     /// Other requests.
-    Other { then_flush: bool },
+    Other {
+        then_flush: bool,
+    },
 }
 
 /// A simple read of several parts.
@@ -502,7 +507,7 @@ impl Transmission {
                 };
                 return protocol::emit_chunk(cookie, chunk, true, out);
             }
-            Command::Flush => (Operation::Flush, Kind::Other { then_flush: false }),
+            Command::Flush => (Operation::Flush, Kind::Flush),
             _ if len == 0 => return self.succeed(cookie, command == Command::Read, out),
             Command::Read if self.agreed.structured => (Operation::Read, Kind::ChunkedRead),
             Command::Read if len <= self.limits.segment => (Operation::Read, Kind::SimpleRead),
@@ -645,6 +650,17 @@ impl Transmission {
         self.parts[part as usize].is_flush
     }
 
+    /// Returns `true` for the flush of a flush command, and not for one that makes the bytes of another command durable.
+    ///
+    /// # Panics
+    ///
+    /// If no such part is outstanding.
+    #[must_use]
+    pub fn is_flush_command(&self, part: u32) -> bool {
+        let request = self.parts[part as usize].request;
+        matches!(self.requests[request].kind, Kind::Flush)
+    }
+
     /// Handles the completion of a part; `data` is its buffer, for a successful read. Appends the header of the
     /// reply, if there is one.
     ///
@@ -704,7 +720,7 @@ impl Transmission {
                     self.ranges.retain(|range| range.request != request);
                 }
             }
-            Kind::Range { .. } | Kind::Other { .. } => {}
+            Kind::Flush | Kind::Range { .. } | Kind::Other { .. } => {}
         }
         if pending.outstanding != 0 || pending.unissued != 0 {
             if self.is_dropped(request) {

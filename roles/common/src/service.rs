@@ -342,7 +342,9 @@ impl<S: Service> App<'_, S> {
     ) -> Result<Vec<<S::DataPath as DataPath>::Report>, Broken> {
         let result = self.serve(environment);
         let ended_well = result.is_ok() && !self.session.is_closing();
-        let begun = self.session.has_client();
+        // A session that a signal has ended before any I/O does not count.
+        let is_interrupted = self.shutdown.is_requested() && !self.session.has_served();
+        let begun = self.session.has_client() && !is_interrupted;
         for storage in &mut self.storage {
             storage.flush(EXIT_TIMEOUT);
         }

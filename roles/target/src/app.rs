@@ -12,7 +12,7 @@ use role_common::Failure;
 use role_common::application::{self, Broken, EarlierFailures, Environment, SessionFlags};
 use role_common::budget::{InitLimits, Quota};
 use role_common::console::counted;
-use role_common::control::{ControlChannel, TcpServerChannel, Waiter};
+use role_common::control::{ChannelEvent, ControlChannel, TcpServerChannel, Waiter};
 use role_common::flags::{
     GeneralFlags, OutputFlags, RoleFlags, Timeout, cpu, listen_port, number_u32, size_u32, timeout,
 };
@@ -497,7 +497,10 @@ impl<'a> App<'a> {
             let is_quiet = event.is_none();
             // First, because a disconnected service explains failures of its workers.
             if let Some(event) = event {
-                self.handle(Event::Service(event));
+                match self.refusal(&event) {
+                    Some(refusal) => self.answer(channel, &refusal)?,
+                    None => self.handle(Event::Service(event)),
+                }
             }
             if let Err(failure) = self.check_workers() {
                 self.handle(Event::Failed(failure));
@@ -522,6 +525,16 @@ impl<'a> App<'a> {
 
     fn handle(&mut self, event: Event) {
         self.session.handle(event, Instant::now());
+    }
+
+    /// The error for a service of a set that asks a target whose medium has failed: the set goes on without it.
+    fn refusal(&self, event: &ChannelEvent) -> Option<Message> {
+        let ChannelEvent::Message(request) = event else {
+            return None;
+        };
+        let is_of_set = matches!(request.payload, Payload::IdentifyStorageRequest(_));
+        let failed = self.server.file()?.check_medium().err()?;
+        (is_of_set && opens(&request.payload)).then(|| failed.response_to(request))
     }
 
     /// Stops all workers. Writes in flight of those blocked by the peer are quarantined.

@@ -390,7 +390,7 @@ impl BackingFile {
     ///
     /// The medium failed. Either superblock may be found at the next start; no further ones are accepted.
     pub fn write_superblock(&self, stored: &StoredSuperblock) -> Result<(), Failure> {
-        self.check_health()?;
+        self.check_medium()?;
         let mut places = self.places();
         let written = self
             .verify_size()
@@ -420,6 +420,22 @@ impl BackingFile {
         self.check_health()?;
         tracing::info!("{}: all blocks are on the disk", self.name);
         Ok(())
+    }
+
+    /// Checks that I/Os are possible: the medium has not failed as a whole.
+    ///
+    /// # Errors
+    ///
+    /// All I/Os fail until the target is restarted.
+    pub fn check_medium(&self) -> Result<(), Failure> {
+        if !self.health.has_failed() {
+            return Ok(());
+        }
+        let message = format!(
+            "{}: the medium has failed; all I/Os fail until the target is restarted",
+            self.name
+        );
+        Err(Failure::new(ErrorCode::IO_FAILED, message))
     }
 
     /// Checks that no I/O has failed because of the medium.

@@ -37,14 +37,14 @@ impl MetadataStore {
     }
 
     /// Stores this superblock in place of the previous one. It survives the end of the process when this returns, and
-    /// a power failure. A clean shutdown of the set is not recorded if the medium of the blocks has failed.
+    /// a power failure. A clean shutdown of the set is not recorded if the medium of the blocks has failed as a whole; the service knows of single I/Os that failed.
     pub(crate) fn persist(
         &mut self,
         superblock: Superblock,
         file: Option<&BackingFile>,
     ) -> Result<(), Failure> {
         if let (RecordState::Clean | RecordState::Closing, Some(file)) = (superblock.state, file) {
-            file.check_health()?;
+            file.check_medium()?;
         }
         let stored = StoredSuperblock {
             superblock,

@@ -292,6 +292,12 @@ impl<L: Layout> Session<L> {
         self.has_client
     }
 
+    /// Returns `true` once I/Os are or were served.
+    #[must_use]
+    pub fn has_served(&self) -> bool {
+        matches!(self.phase, Phase::Stop | Phase::Shutdown)
+    }
+
     /// Returns `true` if a request of the initiator is expected next, and not I/Os.
     #[must_use]
     pub fn waits_for_request(&self) -> bool {
@@ -396,7 +402,7 @@ impl<L: Layout> Session<L> {
             return self.announce();
         }
         if let Some(target) = self.silent_target() {
-            return self.begin_without_silent(now, target);
+            return self.begin_without(now, target, &"it does not answer");
         }
         let why = Failure::timed_out(self.waiting_for(), self.timeout);
         match self.inquiry.pending() {
@@ -880,6 +886,8 @@ mod connections_tests {
 mod tests {
     //! Sessions that start or continue without a target; the other targets answer all requests.
 
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::control::ChannelEvent;
     use crate::stored_block::MatrixType;
@@ -928,6 +936,8 @@ mod tests {
         session: Session<Three>,
         is_announced: bool,
         /// Targets that do not answer.
+        /// Ids of the last request to each target.
+        ids: BTreeMap<usize, (u32, u32)>,
         silent: Vec<usize>,
         /// Requests to targets, with the targets' numbers.
         asked: Vec<(usize, MessageType)>,
@@ -948,6 +958,7 @@ mod tests {
                 now: Instant::now(),
                 session,
                 is_announced: false,
+                ids: BTreeMap::new(),
                 silent: Vec::new(),
                 asked: Vec::new(),
                 left: Vec::new(),
@@ -984,6 +995,8 @@ mod tests {
 
         fn target(&mut self, target: usize, request: &Message) {
             self.asked.push((target, request.payload.message_type()));
+            let ids = (request.message_id, request.correlation_id);
+            self.ids.insert(target, ids);
             if self.silent.contains(&target) {
                 return;
             }
@@ -1190,6 +1203,49 @@ mod tests {
             assert_eq!(started, Some(Payload::StartStorageResponse));
             assert!(world.session.place(silent).is_some(), "it may rejoin");
             world.finish();
+        }
+    }
+
+    /// Its disk has failed, or its process ends.
+    #[test]
+    fn target_that_fails_the_query_or_disconnects_is_missing_but_no_second_one() {
+        for (failing, disconnects) in [(0, false), (1, true), (2, false)] {
+            let fail = |world: &mut World, target: usize| {
+                let event = if disconnects {
+                    ChannelEvent::Closed
+                } else {
+                    let &(message_id, correlation_id) = world.ids.get(&target).expect("asked");
+                    let request = Message {
+                        message_id,
+                        correlation_id,
+                        payload: Payload::QueryStorageRequest,
+                    };
+                    ChannelEvent::Message(Failure::unexpected("a disk").response_to(&request))
+                };
+                world.handle(Event::Storage { target, event });
+            };
+            let other = (failing + 1) % 3;
+            for fails_too in [false, true] {
+                let mut world = World::new(true);
+                (0..3).for_each(|target| world.connect(target));
+                world.client(ChannelEvent::Connected);
+                world.silent = vec![failing];
+                if fails_too {
+                    world.silent.push(other);
+                }
+                assert_eq!(world.request(Payload::QueryStorageRequest), None);
+                fail(&mut world, failing);
+                assert_eq!(world.left, [failing]);
+                if fails_too {
+                    fail(&mut world, other);
+                    assert!(world.end.is_some_and(|end| end.is_err()));
+                    continue;
+                }
+                let answer = world.answers.pop();
+                assert_eq!(answer, Some(Payload::QueryStorageResponse(storage())));
+                world.init();
+                assert!(world.session.is_without(failing));
+            }
         }
     }
 

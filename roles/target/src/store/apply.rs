@@ -307,7 +307,17 @@ impl<D: Disk, M: Medium> FileApplier<D, M> {
             return Err(io::Error::other("the medium has failed"));
         }
         let sector = self.layout.sector as usize;
-        if !self.operations.advance(&mut self.disk, sector)? {
+        let has_completed = if matches!(self.stage, Stage::Merging) {
+            let unreadable = Unreadable {
+                memory: &self.memory,
+                health: &self.health,
+            };
+            let disk = &mut self.disk;
+            self.operations.advance(disk, sector, Some(unreadable))?
+        } else {
+            self.operations.advance(&mut self.disk, sector, None)?
+        };
+        if !has_completed {
             return Ok(Progress::Disk);
         }
         match self.stage {
@@ -548,6 +558,33 @@ impl<D: Disk, M: Medium> Apply for FileApplier<D, M> {
     }
 }
 
+/// What takes the place of sectors that cannot be read, and are written in part: bytes that are no chunk, so that a block whose other part is in the sector is
+/// found to be damaged. The write makes the disk replace the sector.
+#[derive(Clone, Copy)]
+struct Unreadable<'a> {
+    memory: &'a MemoryRegion,
+    health: &'a Health,
+}
+
+impl Unreadable<'_> {
+    /// Bytes with which no header or record starts.
+    const FILLER: [u8; 512] = [0xA5; 512];
+
+    fn fill(self, range: Range, error: Errno) -> io::Result<()> {
+        self.health.io_failed(format_args!(
+            "{} bytes at {} cannot be read, and are replaced: {error}",
+            range.len, range.file_offset
+        ));
+        for at in (0..range.len).step_by(Self::FILLER.len()) {
+            let part = &Self::FILLER[..Self::FILLER.len().min(range.len - at)];
+            self.memory
+                .write(range.memory_offset + at, part)
+                .map_err(|error| io::Error::other(error.to_string()))?;
+        }
+        Ok(())
+    }
+}
+
 /// Operations of a stage, a limited number of them in flight.
 #[derive(Debug, Default)]
 struct Operations {
@@ -562,8 +599,13 @@ impl Operations {
         self.all.push(operation);
     }
 
-    /// Submits operations and collects completions. Returns `true` if all have completed.
-    fn advance(&mut self, disk: &mut impl Disk, sector: usize) -> io::Result<bool> {
+    /// Submits operations and collects completions. Returns `true` if all have completed. With `unreadable`, sectors that cannot be read are replaced.
+    fn advance(
+        &mut self,
+        disk: &mut impl Disk,
+        sector: usize,
+        unreadable: Option<Unreadable>,
+    ) -> io::Result<bool> {
         if self.all.is_empty() {
             return Ok(true);
         }
@@ -577,6 +619,17 @@ impl Operations {
         disk.reap();
         while let Some(completed) = disk.next() {
             let at = completed.token as usize;
+            if let (DiskOperation::Read(range), Err(Errno::IO), Some(unreadable)) =
+                (self.all[at], completed.result, unreadable)
+            {
+                self.completed += 1;
+                if range.len <= sector {
+                    unreadable.fill(range, Errno::IO)?;
+                } else {
+                    self.read_sectors(range, sector);
+                }
+                continue;
+            }
             let operation = &mut self.all[at];
             let range = match operation {
                 DiskOperation::Sync => {
@@ -616,5 +669,16 @@ impl Operations {
         (self.pushed, self.completed) = (0, 0);
         self.all.clear();
         Ok(true)
+    }
+
+    /// Reads each sector of a range on its own.
+    fn read_sectors(&mut self, range: Range, sector: usize) {
+        for at in (0..range.len).step_by(sector) {
+            self.push(DiskOperation::Read(Range {
+                file_offset: range.file_offset + at as u64,
+                memory_offset: range.memory_offset + at,
+                len: sector.min(range.len - at),
+            }));
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! The targets' side of a session: requests to them and their responses.
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -112,10 +113,16 @@ impl<L: Layout> Session<L> {
                         self.limit_silence(now);
                         self.storage_answered(now);
                     }
+                    Err(failure) if self.may_begin_without(target) => {
+                        self.begin_without(now, target, &failure);
+                    }
                     Err(failure) => self.fail(failure.context(name)),
                 }
             }
             (ChannelEvent::Message(message), _) => self.fail(Self::nonsense(target, message)),
+            (ChannelEvent::Closed, Step::Storage) if self.may_begin_without(target) => {
+                self.begin_without(now, target, &"it disconnected");
+            }
             // After its shutdown response, a target may disconnect before the service has finished.
             (ChannelEvent::Closed, Step::Storage | Step::Job(Doing::DestroyWorkers))
                 if self.phase == Phase::Shutdown && !self.inquiry.is_pending(target) => {}
@@ -633,16 +640,21 @@ impl<L: Layout> Session<L> {
         pending.filter(|_| self.maintains && is_query)
     }
 
-    /// Begins the session without a target that has not responded to the query.
-    pub(in crate::service::session) fn begin_without_silent(
+    /// Returns `true` if the session can begin without this target, which has failed to respond to the query.
+    fn may_begin_without(&self, target: usize) -> bool {
+        let is_query = self.phase == Phase::Query && self.step == Step::Storage;
+        let is_first = !self.without.iter().any(|&it| it);
+        self.maintains && is_query && is_first && self.inquiry.is_pending(target)
+    }
+
+    /// Begins the session without a target that has not responded to the query, for this reason.
+    pub(in crate::service::session) fn begin_without(
         &mut self,
         now: Instant,
         target: usize,
+        why: &dyn fmt::Display,
     ) {
-        tracing::warn!(
-            "{}: it does not answer; beginning without it",
-            L::TARGETS[target]
-        );
+        tracing::warn!("{}: {why}; beginning without it", L::TARGETS[target]);
         self.go_without(target);
         self.inquiry.forgive(target);
         if let Some(described) = self.targets.get_mut(target) {
