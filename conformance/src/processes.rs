@@ -6,13 +6,18 @@ use std::process::{Command, ExitStatus};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use deployment::implementation::{Implementation, Layout};
 use deployment::process::{Process, Signal, is_orderly};
-use deployment::sandbox::{HOST_DEVICE, Sandbox};
+use deployment::sandbox::Sandbox;
+use deployment::{Deployment, Part, Storage};
 
 use crate::violation::Violation;
 
 /// Polling interval of all waits.
 pub(crate) const TICK: Duration = Duration::from_millis(5);
+
+/// Time for the last output of a process that has exited.
+const DRAIN: Duration = Duration::from_secs(2);
 
 /// Timeouts of a front end, in seconds.
 #[derive(Debug, Clone, Copy)]
@@ -28,23 +33,52 @@ pub(crate) fn cpu(cpus: &[usize], index: usize) -> String {
     cpu.copied().unwrap_or(0).to_string()
 }
 
-/// Completes the command line of an NBD server.
+/// A [serving](Deployment::serving) deployment for faults: its service detects a peer that does not answer within seconds, and its targets
+/// end sessions without a service. The service has CPU 0, each target the next one.
+pub(crate) fn faulty(
+    sandbox: Sandbox,
+    implementation: &Implementation,
+    storage: Storage,
+    cpus: &[usize],
+    limit: Duration,
+) -> Result<Deployment, Violation> {
+    let placement = |part: Part| match part {
+        Part::Target(target) => vec![cpus[(target + 1) % cpus.len()]],
+        Part::Initiator | Part::FrontEnd | Part::Service => vec![cpus[0]],
+    };
+    let mut deployment = Deployment::serving(sandbox, implementation, storage, &placement, limit)?;
+    for target in 0..deployment.targets() {
+        // Later than the service ends the session of its initiator.
+        deployment.add_flags(Part::Target(target), ["--idle-timeout", "8"]);
+    }
+    deployment.add_flags(
+        Part::Service,
+        ["--control-timeout", "4", "--io-timeout", "4"],
+    );
+    if storage.layout == Layout::Gga {
+        deployment.add_flags(Part::Service, ["--trigger-recovery-read-every-n", "5"]);
+    }
+    Ok(deployment)
+}
+
+/// Adds the flags of an NBD server to its command, without those of its deployment.
 pub(crate) fn complete_front_end(
     command: &mut Command,
-    sandbox: &Sandbox,
     cpu: &str,
     timeouts: FrontEndTimeouts,
     socket: &Path,
 ) {
-    sandbox
-        .place(command)
-        .args(["-d", HOST_DEVICE])
+    command
         .args(["--cpu", cpu])
-        .args(["--command-channel-name", sandbox.channel()])
         .args(["--control-timeout", timeouts.control])
         .args(["--reconnect-timeout", timeouts.reconnect])
         .args(["--output", "json", "--socket"])
         .arg(socket);
+}
+
+/// Waits for the exit of a process of the test, which must not have crashed. Returns `true` for success.
+pub(crate) fn end_of(process: Process, limit: Duration) -> Result<bool, Violation> {
+    Ok(process.expect_exit(limit, DRAIN)?.succeeded())
 }
 
 /// Starts a front end without waiting until it is ready.

@@ -280,7 +280,8 @@ impl<'a> Deployment<'a> {
         command.arg("nbd");
         let (cpu, socket) = (self.settings.cpu(0), self.socket());
         let timeouts = FRONT_END_TIMEOUTS;
-        processes::complete_front_end(&mut command, &self.sandbox, &cpu, timeouts, &socket);
+        processes::complete_front_end(&mut command, &cpu, timeouts, &socket);
+        let mut command = self.sandbox.initiator(command, self.sandbox.channel());
         self.on_machine_of_service(&mut command);
         command
     }
