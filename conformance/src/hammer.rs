@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use deployment::implementation::Implementation;
 use deployment::process::Process;
 use deployment::sandbox::Sandbox;
-use deployment::{Deployment, Part, Resources, Storage};
+use deployment::{Deployment, Form, Part, Resources};
 use serde::Serialize;
 
 use crate::faults::relay::FaultyLine;
@@ -77,23 +77,18 @@ impl Settings {
             None => (Sandbox::new()?, Links::default()),
             Some(program) => Links::connect(layout.targets().len(), program)?,
         };
-        let storage = Storage {
+        let form = Form {
             layout,
             block_size: BLOCK_SIZE,
             blocks: self.blocks,
         };
-        let mut deployment = processes::faulty(
-            sandbox,
-            &self.implementation,
-            storage,
-            &self.cpus,
-            self.limit,
-        )?;
+        let mut deployment =
+            processes::faulty(sandbox, &self.implementation, form, &self.cpus, self.limit)?;
         deployment.add_flags(Part::Service, ["--idle-timeout", "6"]);
         let line = FaultyLine::start(deployment.ports())?;
         // The relay accepts connections for an offline target, but a session that begins degraded must find them refused.
         if self.load == LoadKind::Initiator && links.is_empty() {
-            deployment.reach_targets_at(line.ports().to_vec());
+            deployment.reach_targets_at(layout, line.ports().to_vec());
         }
         Ok((deployment, Connections { line, links }))
     }

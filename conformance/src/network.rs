@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use deployment::implementation::{Implementation, Layout, Role};
 use deployment::log::LogEvent;
 use deployment::process::{Exit, Process, Signal};
-use deployment::{Deployment, Part, Storage};
+use deployment::{Deployment, Form, Part};
 
 use crate::processes;
 use crate::report::{Case, Outcome, Report};
@@ -63,18 +63,13 @@ impl Settings {
     /// Creates the machines of a deployment, and starts its targets and its service.
     fn start(&self, layout: Layout) -> Result<(Deployment, Links), Violation> {
         let (sandbox, links) = Links::connect(layout.targets().len(), &self.cable)?;
-        let storage = Storage {
+        let form = Form {
             layout,
             block_size: BLOCK_SIZE,
             blocks: self.blocks,
         };
-        let mut deployment = processes::faulty(
-            sandbox,
-            &self.implementation,
-            storage,
-            &self.cpus,
-            self.limit,
-        )?;
+        let mut deployment =
+            processes::faulty(sandbox, &self.implementation, form, &self.cpus, self.limit)?;
         deployment.set_command(Part::Initiator, self.initiator()?);
         deployment.start_targets()?;
         deployment.start(Part::Service)?;

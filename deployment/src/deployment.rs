@@ -44,14 +44,26 @@ impl Part {
     }
 }
 
-/// Layout and sizes of a storage.
+/// Layout and sizes of a form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Storage {
+pub struct Form {
     pub layout: Layout,
     /// Block size of the clients in bytes.
     pub block_size: usize,
     /// Number of blocks.
     pub blocks: u64,
+}
+
+impl Form {
+    /// Number of targets.
+    pub fn targets(self) -> usize {
+        self.layout.targets().len()
+    }
+
+    /// Block size of the targets in bytes, with which a set stores blocks of any content.
+    pub fn chunk_size(self) -> usize {
+        self.layout.chunk_size(self.block_size)
+    }
 }
 
 /// Returns the CPUs of a process, one for each of its workers.
@@ -76,8 +88,8 @@ pub struct Deployment {
     /// Time in which a process has to start, to exit, or to log what is waited for.
     limit: Duration,
     ports: Vec<u16>,
-    /// Ports at which the service reaches the targets.
-    reached: Vec<u16>,
+    /// Layout of the service, and the ports at which it reaches the targets.
+    reached: (Layout, Vec<u16>),
     channel: String,
     /// `true` if targets have the flag for the address that they listen on; the reference's do not.
     binds: bool,
@@ -98,7 +110,7 @@ impl Deployment {
         Ok(Self {
             layout,
             limit,
-            reached: ports.clone(),
+            reached: (layout, ports.clone()),
             ports,
             channel: sandbox.channel().to_owned(),
             binds: false,
@@ -117,11 +129,11 @@ impl Deployment {
     pub fn serving(
         sandbox: Sandbox,
         implementation: &Implementation,
-        storage: Storage,
+        form: Form,
         placement: Placement<'_>,
         limit: Duration,
     ) -> Result<Self, Failure> {
-        let mut deployment = Self::new(sandbox, storage.layout, limit)?;
+        let mut deployment = Self::new(sandbox, form.layout, limit)?;
         deployment.binds = true;
         let command = |role, part| -> Result<Command, implementation::Error> {
             let mut command = implementation.command(role)?;
@@ -132,19 +144,19 @@ impl Deployment {
             command.args(["--sessions", "forever", "--output", "json"]);
             Ok(command)
         };
-        let chunk_size = storage.layout.chunk_size(storage.block_size);
+        let chunk_size = form.chunk_size();
         for target in 0..deployment.ports.len() {
             let mut command = command(Role::Target, Part::Target(target))?;
             command
-                .args(["--block-count", &storage.blocks.to_string()])
+                .args(["--block-count", &form.blocks.to_string()])
                 .args(["--block-size", &chunk_size.to_string()])
                 .arg("--backing-file")
                 .arg(deployment.backing_file(target));
             deployment.set_command(Part::Target(target), command);
         }
-        let mut command = command(storage.layout.service(), Part::Service)?;
-        if storage.layout == Layout::Gga {
-            command.args(["--logical-block-size", &storage.block_size.to_string()]);
+        let mut command = command(form.layout.service(), Part::Service)?;
+        if form.layout == Layout::Gga {
+            command.args(["--logical-block-size", &form.block_size.to_string()]);
         }
         deployment.set_command(Part::Service, command);
         Ok(deployment)
@@ -187,9 +199,10 @@ impl Deployment {
         }
     }
 
-    /// Ports, in the order of [`Layout::targets`], at which the service reaches the targets from its next start on, such as those of a relay.
-    pub fn reach_targets_at(&mut self, ports: Vec<u16>) {
-        self.reached = ports;
+    /// Layout of the service from its next start on, and the ports, in the order of [`Layout::targets`], at which it reaches the targets, such
+    /// as those of a relay. By default, these are the deployment's own.
+    pub fn reach_targets_at(&mut self, layout: Layout, ports: Vec<u16>) {
+        self.reached = (layout, ports);
     }
 
     /// Starts all parts that have a command and are not running, targets first, and waits until each is ready.
@@ -288,7 +301,7 @@ impl Deployment {
         let (sandbox, channel) = (&self.sandbox, &self.channel);
         let mut command = match part {
             Part::Target(target) => sandbox.target(own, self.ports[target]),
-            Part::Service => sandbox.service(own, self.layout, &self.reached, channel),
+            Part::Service => sandbox.service(own, self.reached.0, &self.reached.1, channel),
             Part::Initiator | Part::FrontEnd => sandbox.initiator(own, channel),
         };
         if self.binds
@@ -539,7 +552,7 @@ mod tests {
     fn part_is_started_again_with_its_command_and_a_log_of_its_own() {
         let mut deployment = deployment(&format!("echo \"$@\" >&2; {READY}"));
         deployment.add_flags(Part::Service, ["--io-timeout", "4"]);
-        deployment.reach_targets_at(vec![1, 2, 3]);
+        deployment.reach_targets_at(Layout::Gga, vec![1, 2, 3]);
         deployment.start(Part::Service).expect("ready");
         let id = deployment.process(Part::Service).map(Process::id);
         deployment.start(Part::Service).expect("no second start");

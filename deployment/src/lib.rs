@@ -29,7 +29,7 @@ pub mod sandbox;
 
 use std::process::Command;
 
-pub use deployment::{Deployment, Part, Placement, Storage};
+pub use deployment::{Deployment, Form, Part, Placement};
 pub use redundancy::Redundancy;
 pub use resources::Resources;
 
