@@ -23,7 +23,7 @@ use wire::backing::{
 };
 
 use crate::content::{Content, Geometry, io_failure};
-use crate::metadata::{Boot, Medium, Places, StoredSuperblock};
+use crate::metadata::{Boot, Medium, Places, StoredSuperblock, checksum};
 use crate::versions::{Log, SlotArea, Tail, parse_slot};
 
 /// Alignment of direct I/O if the file system does not report it; also the largest supported alignment.
@@ -785,7 +785,7 @@ fn has_magic(start: &[u8]) -> bool {
 /// Returns `true` if a file starts with a complete header, of any geometry: it contains or contained blocks.
 #[must_use]
 pub fn is_header(start: &[u8]) -> bool {
-    Header::parse(start).is_ok_and(|header| header.checksum == checksum(start))
+    Header::parse(start).is_ok_and(|header| header.checksum == checksum(&start[..HEADER_SIZE]))
 }
 
 /// Checks the start of a file of `length` bytes, at most [`HEADER_SIZE`] bytes of it, and returns what its header says.
@@ -824,7 +824,7 @@ fn intact_header(start: &[u8]) -> Result<Header, Failure> {
     let header = Header::parse(start).map_err(|error| {
         Failure::from(error).context("expected the header of a backing file of this version")
     })?;
-    let (said, is) = (header.checksum, checksum(start));
+    let (said, is) = (header.checksum, checksum(&start[..HEADER_SIZE]));
     if said != is {
         return Err(Failure::invalid(format!(
             "the header is damaged: expected the checksum {is:#010x}, found {said:#010x}"
@@ -865,12 +865,6 @@ fn complete_header(header: &Header, length: u64) -> Result<FileHeader, Failure> 
         identity: Identity(number.to_be_bytes()),
         slots,
     })
-}
-
-/// Checksum of the bytes before it.
-fn checksum(header: &[u8]) -> u32 {
-    let end = HEADER_SIZE - size_of::<u32>();
-    crc_fast::crc32_iscsi(&header[..end.min(header.len())])
 }
 
 /// Maximum number of blocks with a bit of their own: 8 MiB of bits, for 256 GiB in blocks of 4096 bytes.

@@ -384,9 +384,9 @@ impl<R: Record> Places<R> {
     }
 }
 
-/// CRC-32C of the bytes before the checksum, which comes last.
-fn checksum(superblock: &[u8]) -> u32 {
-    crc_fast::crc32_iscsi(&superblock[..superblock.len() - size_of::<u32>()])
+/// CRC-32C of the bytes of a record before its checksum, which comes last.
+pub(crate) fn checksum(record: &[u8]) -> u32 {
+    crc_fast::crc32_iscsi(&record[..record.len() - size_of::<u32>()])
 }
 
 #[cfg(test)]
