@@ -6,7 +6,6 @@
 //! through an NBD server, which is restarted as well, and no I/O may fail. A [`Hammer`] starts these processes,
 //! injects the faults of a [`Plan`], and checks the consequences.
 
-mod deployment;
 mod load;
 mod nbd;
 mod plan;
@@ -15,26 +14,31 @@ mod verifier;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use ::deployment::implementation::Implementation;
+use deployment::implementation::Implementation;
+use deployment::process::Process;
+use deployment::sandbox::Sandbox;
+use deployment::{Deployment, Form, Part, Resources};
 use serde::Serialize;
 
+use crate::faults::relay::FaultyLine;
 use crate::matrix::Layout;
+use crate::network::Links;
 use crate::processes::{self, TICK};
 use crate::report::{Case, Outcome, Report, seconds};
 use crate::violation::Violation;
-use deployment::Deployment;
 use round::Sessions;
 
-pub use deployment::Resources;
-pub(crate) use deployment::{Redundancy, of_log};
 pub use load::{Intruder, Load, Malformed, Task};
 pub use plan::{Expectation, Fault, FaultyRole, Injection, LoadKind, Phase, Plan, Round};
 pub use verifier::{Counts, Verifier};
 
+/// Block size of the initiator in bytes.
+const BLOCK_SIZE: usize = 4096;
 /// Time for an abandoned session to end.
 const SETTLING: Duration = Duration::from_secs(15);
 /// Number of rounds of a process after which its memory must not grow any more.
@@ -67,9 +71,35 @@ pub struct Settings {
 }
 
 impl Settings {
-    fn cpu(&self, index: usize) -> String {
-        processes::cpu(&self.cpus, index)
+    /// Reserves ports, creates the machines if there are several, and starts the relay, but no role yet.
+    fn deployment(&self, layout: Layout) -> Result<(Deployment, Connections), Violation> {
+        let (sandbox, links) = match &self.cable {
+            None => (Sandbox::new()?, Links::default()),
+            Some(program) => Links::connect(layout.targets().len(), program)?,
+        };
+        let form = Form {
+            layout,
+            block_size: BLOCK_SIZE,
+            blocks: self.blocks,
+        };
+        let mut deployment =
+            processes::faulty(sandbox, &self.implementation, form, &self.cpus, self.limit)?;
+        deployment.add_flags(Part::Service, ["--idle-timeout", "6"]);
+        let line = FaultyLine::start(deployment.ports())?;
+        // The relay accepts connections for an offline target, but a session that begins degraded must find them refused.
+        if self.load == LoadKind::Initiator && links.is_empty() {
+            deployment.reach_targets_at(layout, line.ports().to_vec());
+        }
+        Ok((deployment, Connections { line, links }))
     }
+}
+
+/// The connections between a service and its targets, into which faults are injected.
+struct Connections {
+    /// Relay of the control connections.
+    line: FaultyLine,
+    /// Links of the machines, if there are several.
+    links: Links,
 }
 
 /// Commands that start the hammer's own processes.
@@ -142,7 +172,7 @@ impl Hammer {
         going_on: &dyn Fn(u64) -> bool,
     ) {
         let mut now = format!("{}: begin", name(layout));
-        let mut deployment = match Deployment::new(layout, &self.settings) {
+        let (mut deployment, mut connections) = match self.settings.deployment(layout) {
             Ok(deployment) => deployment,
             Err(violation) => {
                 totals.failed = Some(Failed {
@@ -159,30 +189,32 @@ impl Hammer {
             progress(&now, totals);
         };
         let result = match self.settings.load {
-            LoadKind::Initiator => self.play(&mut deployment, plan, totals, going_on, &mut show),
+            LoadKind::Initiator => {
+                let roles = (&mut deployment, &mut connections);
+                self.play(roles, plan, totals, going_on, &mut show)
+            }
             LoadKind::Nbd => nbd::play(self, &mut deployment, plan, totals, going_on, &mut show),
         };
+        let result = result.and_then(|()| end(&mut deployment, &connections));
         if let Err(violation) = result {
-            // Terminates the remaining processes before their files are inspected.
-            let Deployment { sandbox, .. } = deployment;
             totals.failed = Some(Failed {
                 layout,
                 round: now,
                 what: violation.to_string(),
-                directory: sandbox.keep(),
+                directory: deployment.keep(),
             });
         }
     }
 
     fn play(
         &self,
-        deployment: &mut Deployment<'_>,
+        (deployment, connections): (&mut Deployment, &mut Connections),
         plan: Plan,
         totals: &mut Totals,
         going_on: &dyn Fn(u64) -> bool,
         progress: &mut dyn FnMut(&str, &Totals),
     ) -> Result<(), Violation> {
-        let layout = deployment.layout;
+        let layout = deployment.layout();
         let mut sessions = Sessions::new(&self.settings, &self.actors, &deployment.sandbox)?;
         let mut watch = ResourceWatch::default();
         let before = totals.blocks;
@@ -196,7 +228,7 @@ impl Hammer {
             if let Some(row) = totals.row(layout, round.injection) {
                 row.injected += 1;
             }
-            let played = round::play(deployment, &mut sessions, &round)
+            let played = round::play(deployment, connections, &mut sessions, &round)
                 .map_err(|violation| sessions.explain(violation));
             totals.blocks = before + sessions.counts;
             let played = played?;
@@ -210,17 +242,29 @@ impl Hammer {
         progress("the end", totals);
         sessions.repair(deployment)?;
         totals.blocks = before + sessions.counts;
-        drop(sessions);
-        deployment.end()?;
-        let mut left = deployment.sandbox.processes()?;
-        // These exit with the deployment.
-        left.retain(|path| !deployment.is_cable(path));
-        Violation::unless(
-            left.is_empty(),
-            "no process to be left",
-            format!("{left:?}"),
-        )
+        Ok(())
     }
+}
+
+/// Terminates all processes, which must not crash, and leave nothing behind.
+fn end(deployment: &mut Deployment, connections: &Connections) -> Result<(), Violation> {
+    deployment.stop()?;
+    let mut left = deployment.sandbox.leftovers()?;
+    left.retain(|path| !is_of_killed_agent(path));
+    Violation::unless(
+        left.is_empty(),
+        "an empty runtime directory when all have ended",
+        format!("{left:?}"),
+    )?;
+    connections.links.expect_no_processes(&deployment.sandbox)
+}
+
+/// Returns `true` for the socket of an agent whose process was killed: the next process that starts removes it.
+fn is_of_killed_agent(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let refused = |error: std::io::Error| error.kind() == std::io::ErrorKind::ConnectionRefused;
+    name.is_some_and(|name| name.starts_with("a-") && name.ends_with(".sock"))
+        && UnixStream::connect(path).is_err_and(refused)
 }
 
 /// Maximum resource usage of each process during its warm-up, with the number of rounds.
@@ -231,24 +275,32 @@ struct ResourceWatch {
 
 impl ResourceWatch {
     /// Fails if the resources of a continuing process have grown.
-    fn look(&mut self, deployment: &Deployment<'_>) -> Result<(), Violation> {
-        for (name, process) in deployment.processes() {
-            let (rounds, most) = self.seen.entry(process.id()).or_default();
+    fn look(&mut self, deployment: &Deployment) -> Result<(), Violation> {
+        let mut roles = deployment.started();
+        roles.retain(|part| *part != Part::FrontEnd);
+        for part in roles {
+            let Some(id) = deployment.process(part).map(Process::id) else {
+                continue;
+            };
+            let (rounds, most) = self.seen.entry(id).or_default();
             *rounds += 1;
             if *rounds <= WARM_UP {
-                let now = Resources::of(process).ok();
-                *most = most.map_or(now, |most| now.map(|now| now.most(most)));
+                let now = Resources::of(id).ok();
+                *most = most.map_or(now, |most| now.map(|now| now.max(most)));
                 continue;
             }
             let Some(most) = *most else { continue };
             // A process whose session is ending still holds its resources.
             let deadline = Instant::now() + SETTLING;
-            while let Ok(now) = Resources::of(process)
+            while let Ok(now) = Resources::of(id)
                 && !now.is_flat_since(most)
             {
                 if Instant::now() > deadline {
                     return Err(Violation::expected(
-                        format!("{name} not to grow from {most:?}"),
+                        format!(
+                            "{} not to grow from {most:?}",
+                            part.name(deployment.layout())
+                        ),
                         format!("{now:?} after {rounds} rounds"),
                     ));
                 }

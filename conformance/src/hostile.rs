@@ -18,11 +18,11 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use deployment::Resources;
 use deployment::implementation::{Implementation, Role};
 use wire::control::{InitStorage, MessageType, Payload, RdmaConnectionDetails, RdmaConnectionRole};
 
 use crate::faults::relay::Moment;
-use crate::hammer::Resources;
 use crate::report::{Case, Outcome, Report};
 use crate::violation::Violation;
 use attack::{

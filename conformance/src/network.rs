@@ -7,26 +7,36 @@
 //! connection is dead. No session may read wrong data, and a session that begins after the fault must succeed.
 
 mod cable;
-mod deployment;
+mod links;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::hammer::Redundancy;
+use deployment::implementation::{Implementation, Layout, Role};
+use deployment::log::LogEvent;
+use deployment::process::{Exit, Process, Signal};
+use deployment::{Deployment, Form, Part};
+
+use crate::processes;
 use crate::report::{Case, Outcome, Report};
 use crate::violation::Violation;
-use ::deployment::implementation::{Implementation, Layout};
-use ::deployment::process::{Process, Signal};
-use deployment::Deployment;
 
-pub(crate) use cable::Cable;
+use cable::Cable;
 pub use cable::{Condition, relay};
+pub(crate) use links::Links;
 
 /// Polling interval of all waits.
 const TICK: Duration = Duration::from_millis(10);
 /// An initiator's log line when its session is set up and I/Os start.
 const STARTED: &str = "start_storage_request";
+/// Size of the initiator's blocks in bytes.
+const BLOCK_SIZE: usize = 4096;
+/// Timeout of the initiator in seconds, longer than a service needs to detach a target.
+const INITIATOR_TIMEOUT: &str = "30";
+/// Number of lines of the service's log in a violation.
+const LOG_LINES: usize = 20;
 /// Time between the start of a session's I/Os and a fault.
 const BEFORE: Duration = Duration::from_secs(1);
 
@@ -50,8 +60,35 @@ pub struct Settings {
 }
 
 impl Settings {
-    fn cpu(&self, role: usize) -> String {
-        self.cpus[role % self.cpus.len()].to_string()
+    /// Creates the machines of a deployment, and starts its targets and its service.
+    fn start(&self, layout: Layout) -> Result<(Deployment, Links), Violation> {
+        let (sandbox, links) = Links::connect(layout.targets().len(), &self.cable)?;
+        let form = Form {
+            layout,
+            block_size: BLOCK_SIZE,
+            blocks: self.blocks,
+        };
+        let mut deployment =
+            processes::faulty(sandbox, &self.implementation, form, &self.cpus, self.limit)?;
+        deployment.set_command(Part::Initiator, self.initiator()?);
+        deployment.start_targets()?;
+        deployment.start(Part::Service)?;
+        Ok((deployment, links))
+    }
+
+    /// Command of an initiator that validates all reads.
+    fn initiator(&self) -> Result<Command, Violation> {
+        let mut command = self.implementation.command(Role::Initiator)?;
+        command
+            .args(["--cpu", &processes::cpu(&self.cpus, 1)])
+            .args(["--execution-strategy", "read_write_data_validity_test"])
+            .args(["--access-order", "scattered"])
+            .args(["--run-limit-operation-count", &self.operations.to_string()])
+            .args(["--transaction-count", "32"])
+            .args(["--control-timeout", INITIATOR_TIMEOUT])
+            .args(["--io-timeout", INITIATOR_TIMEOUT])
+            .args(["--output", "json"]);
+        Ok(command)
     }
 }
 
@@ -108,13 +145,13 @@ impl Run {
                 })
                 .collect();
             let (mut violation, mut addresses) = (None, None);
-            match Deployment::start(layout, &self.settings) {
+            match self.settings.start(layout) {
                 Err(found) => violation = Some((0, found)),
-                Ok(deployment) => {
+                Ok((deployment, links)) => {
                     let mut load = Load {
                         deployment,
+                        links,
                         settings: &self.settings,
-                        initiator: None,
                         summary: &mut summary,
                         tolerance: Tolerance::None,
                         interrupted,
@@ -144,13 +181,15 @@ impl Run {
                         row.took += begin.elapsed();
                     }
                     if violation.is_none() && !interrupted() {
-                        addresses = Some(load.deployment.check_addresses());
+                        let Load {
+                            links, deployment, ..
+                        } = &mut load;
+                        addresses = Some(links.check_addresses(&deployment.sandbox));
                         violation = load.end().err().map(|found| (rows.len() - 1, found));
                     }
                     let Load { deployment, .. } = load;
                     if violation.is_some() {
-                        let Deployment { sandbox, .. } = deployment;
-                        kept.push(sandbox.keep());
+                        kept.push(deployment.keep());
                     }
                 }
             }
@@ -219,9 +258,9 @@ enum Tolerance {
 
 /// Sessions of initiators, one after the other.
 struct Load<'a> {
-    deployment: Deployment<'a>,
+    deployment: Deployment,
+    links: Links,
     settings: &'a Settings,
-    initiator: Option<Process>,
     summary: &'a mut Summary,
     tolerance: Tolerance,
     interrupted: &'a dyn Fn() -> bool,
@@ -232,9 +271,9 @@ impl Load<'_> {
     /// that the service has continued without the target meanwhile.
     fn inject(&mut self, fault: Fault, target: usize) -> Result<usize, Violation> {
         self.await_io()?;
-        let before = (self.summary.failed, self.deployment.losses(target));
+        let before = (self.summary.failed, self.losses(target));
         let cuts_all = fault == Fault::ServiceReplaced;
-        self.tolerance = match self.deployment.layout {
+        self.tolerance = match self.deployment.layout() {
             _ if fault.is_endured() => Tolerance::None,
             Layout::Gga if !cuts_all => Tolerance::SetUp,
             Layout::ZeroCopy | Layout::Gga => Tolerance::All,
@@ -245,18 +284,19 @@ impl Load<'_> {
             false => target..target + 1,
         };
         for target in affected.clone() {
-            self.deployment.set(target, fault.conditions())?;
+            self.links.set(target, fault.conditions())?;
         }
         match fault {
             Fault::TargetReplaced => {
-                self.deployment.kill_target(target)?;
-                self.deployment.start_target(target)?;
+                self.deployment.kill(&[Part::Target(target)])?;
+                self.deployment.start(Part::Target(target))?;
             }
-            Fault::ServiceReplaced => self.deployment.end_service(Signal::KILL)?,
+            Fault::ServiceReplaced => self.deployment.kill(&[Part::Service])?,
             Fault::AnotherAddress => {
-                self.deployment.kill_target(target)?;
-                self.deployment.change_address(target)?;
-                self.deployment.start_target(target)?;
+                self.deployment.kill(&[Part::Target(target)])?;
+                self.links
+                    .change_address(target, &mut self.deployment.sandbox)?;
+                self.deployment.start(Part::Target(target))?;
             }
             _ => {}
         }
@@ -264,27 +304,36 @@ impl Load<'_> {
         if fault.must_be_noticed() {
             self.await_notice(target, before)?;
         }
-        let mut losses = self.deployment.losses(target) - before.1;
+        let mut losses = self.losses(target) - before.1;
         for target in affected {
-            self.deployment.set(target, [Condition::GOOD; 2])?;
+            self.links.set(target, [Condition::GOOD; 2])?;
         }
         match fault {
             Fault::ServiceReplaced => {
                 self.finish()?;
-                self.deployment.start_service()?;
+                self.deployment.start(Part::Service)?;
             }
             Fault::AnotherAddress => {
                 // The target's address is in the service's flags: restart it with the new one, as an administrator would.
                 self.finish()?;
-                self.deployment.end_service(Signal::TERM)?;
-                self.deployment.start_service()?;
+                let exit = self.deployment.end(Part::Service, Signal::TERM)?;
+                self.check(Part::Service, &exit)?;
+                self.deployment.start(Part::Service)?;
             }
             _ => {}
         }
-        let after = self.deployment.losses(target);
+        let after = self.losses(target);
         self.recover()?;
-        losses += self.deployment.losses(target) - after;
+        losses += self.losses(target) - after;
         Ok(losses)
+    }
+
+    /// Number of times that the service has detached a target or started a session without it.
+    fn losses(&self, target: usize) -> usize {
+        let target = Part::Target(target).name(self.deployment.layout());
+        self.deployment.count_events(Part::Service, |event| {
+            matches!(event, LogEvent::TargetDetached(name) | LogEvent::TargetMissing(name) if name == target)
+        })
     }
 
     /// Waits until the service has detected that a target is unreachable: it continues without the target or, if it has no other one, a session
@@ -292,9 +341,9 @@ impl Load<'_> {
     fn await_notice(&mut self, target: usize, before: (u64, usize)) -> Result<(), Violation> {
         let deadline = Instant::now() + self.settings.limit;
         loop {
-            let is_noticed = match self.deployment.layout {
+            let is_noticed = match self.deployment.layout() {
                 Layout::ZeroCopy => self.summary.failed > before.0,
-                Layout::Gga => self.deployment.losses(target) > before.1,
+                Layout::Gga => self.losses(target) > before.1,
             };
             if is_noticed || (self.interrupted)() {
                 return Ok(());
@@ -316,11 +365,11 @@ impl Load<'_> {
         self.finish()?;
         // A target refuses the service until it has detected that its client, the service's connection from before the fault, is gone. A
         // session of a gga deployment begins without it.
-        if self.deployment.layout == Layout::Gga {
+        if self.deployment.layout() == Layout::Gga {
             self.tolerance = Tolerance::None;
         }
         let before = self.summary.sessions;
-        while self.summary.sessions == before || self.deployment.redundancy() != Redundancy::Whole {
+        while self.summary.sessions == before || !self.deployment.redundancy().is_complete() {
             if (self.interrupted)() {
                 return Ok(());
             }
@@ -350,7 +399,12 @@ impl Load<'_> {
         let has_started = |initiator: &Process| {
             !initiator.has_ended() && initiator.lines().iter().any(|line| line.contains(STARTED))
         };
-        while !self.initiator.as_ref().is_some_and(has_started) {
+        let initiator = |load: &Self| {
+            load.deployment
+                .process(Part::Initiator)
+                .is_some_and(has_started)
+        };
+        while !initiator(self) {
             if Instant::now() >= deadline {
                 return Err(Violation::expected(
                     "a session to begin its I/Os",
@@ -377,41 +431,28 @@ impl Load<'_> {
 
     /// Waits for the end of the running session.
     fn finish(&mut self) -> Result<(), Violation> {
-        let deadline = Instant::now() + self.settings.limit;
-        while let Some(initiator) = &mut self.initiator {
-            if initiator.status().is_some() {
-                return self.reap();
-            }
-            if Instant::now() >= deadline {
-                let limit = self.settings.limit;
-                return Err(Violation::expected(
-                    format!("the session to end within {limit:?}"),
-                    initiator.stderr(),
-                ));
-            }
-            std::thread::sleep(TICK);
+        match self.deployment.process(Part::Initiator) {
+            Some(_) => self.reap(),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Starts a session if none is running, and counts a session that has ended.
     fn pump(&mut self) -> Result<(), Violation> {
-        match &self.initiator {
-            None => self.initiator = Some(self.deployment.initiator()?),
+        match self.deployment.process(Part::Initiator) {
             Some(initiator) if initiator.has_ended() => self.reap()?,
             Some(_) => {}
+            None => self.deployment.start(Part::Initiator)?,
         }
         match self.tolerance {
             Tolerance::All => Ok(()),
-            Tolerance::None | Tolerance::SetUp => self.deployment.inspect(),
+            Tolerance::None | Tolerance::SetUp => Ok(self.deployment.expect_servers_to_run()?),
         }
     }
 
+    /// Waits for the end of the session, and counts it.
     fn reap(&mut self) -> Result<(), Violation> {
-        let Some(initiator) = self.initiator.take() else {
-            return Ok(());
-        };
-        let exit = initiator.into_exit();
+        let exit = self.deployment.wait(Part::Initiator)?;
         let report: serde_json::Value =
             serde_json::from_str(&exit.stdout).unwrap_or(serde_json::Value::Null);
         if !report["mismatch"].is_null() {
@@ -440,21 +481,37 @@ impl Load<'_> {
             self.summary.failed += 1;
             return Ok(());
         }
+        let log = self.deployment.log(Part::Service);
+        let lines: Vec<&str> = log.lines().collect();
+        let last = lines[lines.len().saturating_sub(LOG_LINES)..].join("\n");
         Err(Violation::expected(
             "the session to continue",
-            format!(
-                "{:?}: {}\nthe service: {}",
-                exit.status,
-                exit.stderr,
-                self.deployment.service_log()
-            ),
+            format!("{:?}: {}\nthe service: {last}", exit.status, exit.stderr),
         ))
     }
 
     /// Ends the last session and all roles.
     fn end(&mut self) -> Result<(), Violation> {
         self.finish()?;
-        self.deployment.end()
+        for (part, exit) in self.deployment.stop()? {
+            self.check(part, &exit)?;
+        }
+        self.links.expect_no_processes(&self.deployment.sandbox)
+    }
+
+    /// Fails if the service of a gga deployment has failed. Otherwise, exit status 1 is correct after a failed session, which is allowed in a
+    /// zero-copy deployment, and for a target that was cut off.
+    fn check(&self, part: Part, exit: &Exit) -> Result<(), Violation> {
+        let may_fail = part != Part::Service || self.deployment.layout() == Layout::ZeroCopy;
+        Violation::unless(
+            may_fail || exit.succeeded(),
+            "the service to end cleanly",
+            format!(
+                "{:?}: {}",
+                exit.status,
+                exit.stderr.lines().last().unwrap_or_default()
+            ),
+        )
     }
 }
 

@@ -7,13 +7,13 @@
 mod acknowledged;
 mod client;
 mod contents;
-mod deployment;
 mod disks;
 mod failures;
 mod loss;
 mod oracle;
 mod run;
 mod set;
+mod setup;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ::deployment::implementation::Implementation;
+use deployment::implementation::Implementation;
 use serde::Serialize;
 
 use crate::matrix::Layout;
@@ -184,7 +184,7 @@ impl Settings {
 
 /// Returns `true` if processes can be started with a boot identifier of their own, as on another machine: with mount namespaces.
 pub fn has_machines() -> bool {
-    deployment::has_machines()
+    setup::has_machines()
 }
 
 /// A violation of a promise.

@@ -1,5 +1,8 @@
 //! Deployments of real processes: the storage roles of any implementation, started with their flags, observed and stopped.
 //!
+//! * [`Deployment`]: the processes of one deployment: started, restarted, inspected and stopped, with the logs of each
+//! * [`Redundancy`]: state of the targets, according to the log of the service
+//! * [`Resources`]: memory, descriptors and threads of a process
 //! * [`implementation`]: programs of the roles, and their properties as reported by `--help`
 //! * [`sandbox`]: a private runtime directory with files, a Comch channel name and TCP ports; the command line of each role in it,
 //!   readiness of targets and services, and leftovers of processes
@@ -8,17 +11,27 @@
 //! * [`network`]: simulated machines (network namespaces), for deployments over several of them
 //! * [`port`]: TCP ports that no other sandbox of the machine uses
 //!
-//! A caller adds the flags of its scenario to a command line of the [`Sandbox`](sandbox::Sandbox), starts it as a
-//! [`Process`](process::Process), and waits until it [listens](process::Process::wait_until_listening) or
-//! [serves](sandbox::Sandbox::wait_until_serving). Dropping a `Process` terminates it if it is still running.
+//! A scenario gives a [`Deployment`] the command line of each of its parts, as far as it differs from others, and starts them. For other
+//! processes, a caller completes a command line with the [`Sandbox`](sandbox::Sandbox), starts it as a [`Process`](process::Process), and
+//! waits until it [listens](process::Process::wait_until_listening) or [serves](sandbox::Sandbox::wait_until_serving). Dropping a `Process`
+//! terminates it if it is still running.
 #![forbid(unsafe_code)]
 
+mod deployment;
 pub mod implementation;
 pub mod log;
 pub mod network;
 pub mod port;
 pub mod process;
+mod redundancy;
+mod resources;
 pub mod sandbox;
+
+use std::process::Command;
+
+pub use deployment::{Deployment, Form, Part, Placement};
+pub use redundancy::Redundancy;
+pub use resources::Resources;
 
 /// CPUs that this process may run on, in ascending order.
 ///
@@ -37,29 +50,35 @@ pub fn allowed_cpus() -> std::io::Result<Vec<usize>> {
 pub fn wrap(
     program: impl AsRef<std::ffi::OsStr>,
     arguments: impl IntoIterator<Item = impl AsRef<std::ffi::OsStr>>,
-    command: &std::process::Command,
-) -> std::process::Command {
-    let mut wrapped = std::process::Command::new(program);
-    wrapped
-        .args(arguments)
-        .arg(command.get_program())
-        .args(command.get_args());
+    command: &Command,
+) -> Command {
+    let mut wrapped = Command::new(program);
+    wrapped.args(arguments).arg(command.get_program());
+    with_parts_of(command, wrapped)
+}
+
+/// A command with the same program, arguments, environment and working directory.
+pub(crate) fn copy(command: &Command) -> Command {
+    with_parts_of(command, Command::new(command.get_program()))
+}
+
+/// Adds the arguments, environment and working directory of `command` to `other`.
+fn with_parts_of(command: &Command, mut other: Command) -> Command {
+    other.args(command.get_args());
     for (name, value) in command.get_envs() {
         match value {
-            Some(value) => wrapped.env(name, value),
-            None => wrapped.env_remove(name),
+            Some(value) => other.env(name, value),
+            None => other.env_remove(name),
         };
     }
     if let Some(directory) = command.get_current_dir() {
-        wrapped.current_dir(directory);
+        other.current_dir(directory);
     }
-    wrapped
+    other
 }
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
-
     use super::*;
 
     #[test]

@@ -1,6 +1,7 @@
 //! A child process with its output captured.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, Read, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use rustix::process::{Pid, WaitId, WaitIdOptions, kill_process, waitid};
 
+use crate::implementation;
 use crate::log::LogEvent;
 use crate::port::wait_for_listener_in;
 
@@ -41,6 +43,15 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// A failure without output.
+    pub fn new(role: &'static str, what: impl Into<String>) -> Self {
+        Self {
+            role,
+            what: what.into(),
+            stderr: String::new(),
+        }
+    }
+
     /// Combines the failures of several processes of one session; there must be at least one.
     pub fn all(failures: Vec<Self>) -> Self {
         let role = failures
@@ -54,6 +65,18 @@ impl Failure {
             stderr.push_str(&format!("\n  {role}: {what}{own}"));
         }
         Self { role, what, stderr }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::new("deployment", error.to_string())
+    }
+}
+
+impl From<implementation::Error> for Failure {
+    fn from(error: implementation::Error) -> Self {
+        Self::new("deployment", error.to_string())
     }
 }
 
@@ -89,6 +112,14 @@ impl Exit {
     /// Returns `true` if the process exited by itself with status 0.
     pub fn succeeded(&self) -> bool {
         self.status.is_some_and(|status| status.success())
+    }
+
+    /// Description of a crash, if it was one: the end by a signal other than SIGKILL, or a panic in any thread.
+    pub fn crash(&self) -> Option<String> {
+        let status = self.status?;
+        let is_killed = status.signal() == Some(Signal::KILL.as_raw());
+        let is_crash = !is_killed && !is_orderly(status) || self.stderr.contains("panicked at");
+        is_crash.then(|| format!("has crashed ({status})"))
     }
 }
 
@@ -472,7 +503,11 @@ impl Process {
     /// the pipes longer.
     pub fn drain(&self, limit: Duration) {
         let deadline = Instant::now() + limit;
-        while !self.readers.iter().all(JoinHandle::is_finished) && Instant::now() < deadline {
+        let is_drained = || {
+            self.readers.iter().all(JoinHandle::is_finished)
+                && self.stdout.as_ref().is_none_or(JoinHandle::is_finished)
+        };
+        while !is_drained() && Instant::now() < deadline {
             std::thread::sleep(TICK);
         }
     }
@@ -507,6 +542,30 @@ impl Process {
         Exit {
             status,
             ..self.into_exit()
+        }
+    }
+
+    /// Waits for the exit, and then until the output is captured, for at most `drain`.
+    ///
+    /// # Errors
+    ///
+    /// It is still running after `limit`, and is terminated; or it has [crashed](Exit::crash).
+    pub fn expect_exit(mut self, limit: Duration, drain: Duration) -> Result<Exit, Failure> {
+        if self.wait(Instant::now() + limit).is_none() {
+            return Err(self.failure("has not exited in time".to_owned()));
+        }
+        self.drain(drain);
+        // Children that hold the pipes are not waited for any longer.
+        self.readers.retain(JoinHandle::is_finished);
+        self.stdout.take_if(|reader| !reader.is_finished());
+        let exit = self.into_exit();
+        match exit.crash() {
+            None => Ok(exit),
+            Some(what) => Err(Failure {
+                role: exit.role,
+                what,
+                stderr: indented(exit.stderr.lines()),
+            }),
         }
     }
 
@@ -548,6 +607,12 @@ impl Process {
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
+    }
+}
+
+impl fmt::Debug for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.role, self.id())
     }
 }
 
@@ -703,13 +768,13 @@ impl Lines {
     }
 
     fn indented(&self) -> String {
-        let state = self.state();
-        state
-            .lines
-            .iter()
-            .map(|line| format!("\n    {line}"))
-            .collect()
+        indented(self.state().lines.iter().map(String::as_str))
     }
+}
+
+/// Each line preceded by a newline and four spaces.
+fn indented<'a>(lines: impl Iterator<Item = &'a str>) -> String {
+    lines.map(|line| format!("\n    {line}")).collect()
 }
 
 #[cfg(test)]

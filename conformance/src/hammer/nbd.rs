@@ -13,14 +13,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use deployment::process::{Process, Signal};
+use deployment::process::Signal;
+use deployment::{Deployment, Part};
 use fastrand::Rng;
 
-use super::deployment::{BLOCK_SIZE as BLOCK, Deployment, Redundancy, end_of};
 use super::plan::{Fault, FaultyRole, Phase, Plan, Round};
 use super::verifier::{Counts, Entry, Ledger, Pattern, Reading, Version};
-use super::{Hammer, ResourceWatch, Totals};
-use crate::matrix::Layout;
+use super::{BLOCK_SIZE as BLOCK, Hammer, ResourceWatch, Totals};
 use crate::nbd::{Command, Connection, Request, is_timeout};
 use crate::processes::{self, FrontEndTimeouts, TICK, all_joined};
 use crate::violation::{During as _, Violation};
@@ -450,36 +449,35 @@ const TIMEOUTS: FrontEndTimeouts = FrontEndTimeouts {
     reconnect: "300",
 };
 
-/// A front end, the deployment behind it, and its clients.
-struct Run<'a, 'b> {
-    hammer: &'a Hammer,
-    deployment: &'a mut Deployment<'b>,
+/// A deployment with a front end, and its clients.
+struct Run<'a> {
+    deployment: &'a mut Deployment,
     clients: Clients,
-    front_end: Option<Process>,
 }
 
 /// Injects the faults of a plan while clients are running. All counts are those of the clients, which do not see sessions.
 pub(super) fn play(
     hammer: &Hammer,
-    deployment: &mut Deployment<'_>,
+    deployment: &mut Deployment,
     plan: Plan,
     totals: &mut Totals,
     going_on: &dyn Fn(u64) -> bool,
     progress: &mut dyn FnMut(&str, &Totals),
 ) -> Result<(), Violation> {
     let settings = &hammer.settings;
-    let layout = deployment.layout;
+    let layout = deployment.layout();
     let socket = deployment.sandbox.path("nbd.socket");
+    let mut command = (hammer.actors.front_end)();
+    let cpu = processes::cpu(&settings.cpus, 0);
+    processes::complete_front_end(&mut command, &cpu, TIMEOUTS, &socket);
+    deployment.set_command(Part::FrontEnd, command);
     let mut run = Run {
         clients: Clients::new(socket, settings.blocks, settings.seed, settings.limit),
-        hammer,
         deployment,
-        front_end: None,
     };
     let before = totals.blocks;
     progress("the first reads and writes", totals);
-    run.deployment.start()?;
-    run.start_front_end()?;
+    run.deployment.start_all()?;
     run.clients.expect_zeros().during("an unused storage")?;
     run.clients.fill()?;
     run.clients.start();
@@ -509,51 +507,34 @@ pub(super) fn play(
     progress("the end", totals);
     run.clients.finish()?;
     totals.blocks = before + run.clients.counts();
-    run.stop_front_end(Signal::TERM)?;
-    run.deployment.end()
+    run.stop(Part::FrontEnd, Signal::TERM)
 }
 
-impl Run<'_, '_> {
-    fn start_front_end(&mut self) -> Result<(), Violation> {
-        let mut command = (self.hammer.actors.front_end)();
-        let settings = &self.hammer.settings;
-        let (sandbox, socket) = (&self.deployment.sandbox, &self.clients.shared.socket);
-        let cpu = settings.cpu(0);
-        processes::complete_front_end(&mut command, sandbox, &cpu, TIMEOUTS, socket);
-        let process = processes::start_front_end(sandbox, command, settings.limit)?;
-        self.front_end = Some(process);
-        Ok(())
-    }
-
-    /// Stops the front end, which must exit cleanly unless it is killed.
-    fn stop_front_end(&mut self, signal: Signal) -> Result<(), Violation> {
-        let Some(process) = self.front_end.take() else {
+impl Run<'_> {
+    /// Stops a part, if it is running. The front end must exit with success unless it is killed.
+    fn stop(&mut self, part: Part, signal: Signal) -> Result<(), Violation> {
+        if self.deployment.process(part).is_none() {
             return Ok(());
-        };
-        process.signal(signal);
-        let is_clean = end_of(process, self.hammer.settings.limit)?;
-        let may_fail = signal == Signal::KILL;
+        }
+        let exit = self.deployment.end(part, signal)?;
+        let may_fail = part != Part::FrontEnd || signal == Signal::KILL;
         Violation::unless(
-            is_clean || may_fail,
+            exit.succeeded() || may_fail,
             "a clean end of the front end",
             "an error",
         )
     }
 
     fn round(&mut self, round: &Round) -> Result<(), Violation> {
-        self.wait_until_whole()?;
+        self.deployment.wait_until_complete()?;
         if matches!(round.injection.phase, Phase::Degraded | Phase::Rebuilding) {
             let lost = round.lost_before;
-            self.stop_target(lost, Signal::KILL)?;
-            self.deployment.wait_for("a target is lost", |state| {
-                state == Redundancy::Without(lost)
-            })?;
+            self.deployment.kill(&[Part::Target(lost)])?;
+            self.deployment.wait_until_offline(lost)?;
             self.clients.expect_progress().during("degraded")?;
             if round.injection.phase == Phase::Rebuilding {
-                self.deployment.start_target(lost)?;
-                self.deployment.wait_for("a target is back", |state| {
-                    state != Redundancy::Without(lost)
-                })?;
+                self.deployment.start(Part::Target(lost))?;
+                self.deployment.wait_until_online(lost)?;
             }
         }
         std::thread::sleep(round.delay);
@@ -561,64 +542,32 @@ impl Run<'_, '_> {
         std::thread::sleep(round.linger);
         // Targets first: a starting service waits briefly for all of them, and then continues without one that is offline.
         if round.injection.faulty == FaultyRole::Service {
-            self.deployment.start_service_again()?;
+            self.deployment.start(Part::Service)?;
         }
-        if self.front_end.is_none() {
-            self.start_front_end()?;
-        }
+        self.deployment.start(Part::FrontEnd)?;
         self.clients.expect_progress().during("after the fault")?;
-        self.deployment.start()?;
-        self.wait_until_whole()?;
+        self.deployment.start_all()?;
+        self.deployment.wait_until_complete()?;
         self.clients
             .expect_progress()
             .during("when all targets are online")?;
-        let has_ended = self.front_end.as_ref().is_some_and(Process::has_ended);
-        Violation::unless(!has_ended, "the front end to run", "its end")?;
-        self.deployment.inspect()
-    }
-
-    fn wait_until_whole(&self) -> Result<(), Violation> {
-        if self.deployment.layout == Layout::ZeroCopy {
-            return Ok(());
-        }
-        self.deployment
-            .wait_for("all targets are up to date", |state| {
-                state == Redundancy::Whole
-            })
-    }
-
-    fn stop_target(&mut self, target: usize, signal: Signal) -> Result<(), Violation> {
-        self.deployment.signal(FaultyRole::Target, target, signal);
-        self.deployment.expect_end(FaultyRole::Target, target)
+        Ok(self.deployment.expect_servers_to_run()?)
     }
 
     fn strike(&mut self, round: &Round) -> Result<(), Violation> {
-        let (faulty, target) = (round.injection.faulty, round.target);
-        match (round.injection.fault, faulty) {
-            (Fault::Kill, FaultyRole::FrontEnd) => self.stop_front_end(Signal::KILL),
-            (Fault::Terminate, FaultyRole::FrontEnd) => self.stop_front_end(Signal::TERM),
-            (Fault::Kill, _) => {
-                self.deployment.signal(faulty, target, Signal::KILL);
-                self.deployment.expect_end(faulty, target)
-            }
-            (Fault::Terminate, _) => {
-                self.deployment.signal(faulty, target, Signal::TERM);
-                self.deployment.expect_end(faulty, target)
-            }
-            (Fault::Delay, _) => {
-                self.signal(faulty, target, Signal::STOP);
+        let Some(part) = round.injection.faulty.part(round.target) else {
+            return Ok(());
+        };
+        match round.injection.fault {
+            Fault::Kill => self.stop(part, Signal::KILL),
+            Fault::Terminate => self.stop(part, Signal::TERM),
+            Fault::Delay => {
+                self.deployment.signal(part, Signal::STOP);
                 std::thread::sleep(round.pause);
-                self.signal(faulty, target, Signal::CONT);
+                self.deployment.signal(part, Signal::CONT);
                 Ok(())
             }
             _ => Ok(()),
-        }
-    }
-
-    fn signal(&self, faulty: FaultyRole, target: usize, signal: Signal) {
-        match (faulty, &self.front_end) {
-            (FaultyRole::FrontEnd, Some(process)) => process.signal(signal),
-            _ => self.deployment.signal(faulty, target, signal),
         }
     }
 }

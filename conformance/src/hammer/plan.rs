@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use deployment::Part;
 use fastrand::Rng;
 use serde::Serialize;
 
@@ -20,6 +21,18 @@ pub enum FaultyRole {
     Target,
     /// The NBD server, with [`LoadKind::Nbd`].
     FrontEnd,
+}
+
+impl FaultyRole {
+    /// The faulty part of the deployment; `None` for the load, which is not one. `target` is the number of the faulty target.
+    pub(super) fn part(self, target: usize) -> Option<Part> {
+        match self {
+            Self::Load => None,
+            Self::Service => Some(Part::Service),
+            Self::Target => Some(Part::Target(target)),
+            Self::FrontEnd => Some(Part::FrontEnd),
+        }
+    }
 }
 
 /// Kind of load during the faults.

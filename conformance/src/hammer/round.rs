@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 use deployment::log::LogEvent;
 use deployment::process::{Process, Signal};
 use deployment::sandbox::{HOST_DEVICE, Sandbox};
+use deployment::{Deployment, Part};
 use fastrand::Rng;
 
-use super::deployment::{Deployment, Redundancy, end_of};
 use super::load::{Intruder, Load, LoadState, Malformed, Task, malformed_control};
 use super::plan::{Expectation, Fault, FaultyRole, Phase, Round};
 use super::verifier::{Counts, Findings, Verifier};
-use super::{Commands, Settings, load};
+use super::{Commands, Connections, Settings, load};
 use crate::faults::relay::{End, Side};
 use crate::matrix::Layout;
 use crate::network::Condition;
-use crate::processes::TICK;
+use crate::processes::{TICK, end_of};
 use crate::violation::{During as _, Violation};
 
 /// Result of a round without a violation.
@@ -29,12 +29,14 @@ pub(super) struct Played {
 
 /// Runs a round. Afterwards all roles serve again, and every block has been read back.
 pub(super) fn play(
-    deployment: &mut Deployment<'_>,
+    deployment: &mut Deployment,
+    connections: &mut Connections,
     sessions: &mut Sessions<'_>,
     round: &Round,
 ) -> Result<Played, Violation> {
     let mut run = RoundRun {
         deployment,
+        connections,
         sessions,
         round,
         must_break: false,
@@ -43,9 +45,10 @@ pub(super) fn play(
     run.play()
 }
 
-struct RoundRun<'a, 'b, 'c> {
-    deployment: &'a mut Deployment<'b>,
-    sessions: &'a mut Sessions<'c>,
+struct RoundRun<'a, 'b> {
+    deployment: &'a mut Deployment,
+    connections: &'a mut Connections,
+    sessions: &'a mut Sessions<'b>,
     round: &'a Round,
     /// `true` if the load's session cannot continue.
     must_break: bool,
@@ -53,10 +56,10 @@ struct RoundRun<'a, 'b, 'c> {
     is_over: bool,
 }
 
-impl RoundRun<'_, '_, '_> {
+impl RoundRun<'_, '_> {
     fn play(&mut self) -> Result<Played, Violation> {
         let injection = self.round.injection;
-        self.deployment.start()?;
+        self.deployment.start_all()?;
         let malformed = match injection.fault {
             Fault::GarbageIo => Malformed::Io,
             Fault::GarbageControl => Malformed::Control,
@@ -64,20 +67,18 @@ impl RoundRun<'_, '_, '_> {
         };
         let load = self.sessions.start(self.deployment, Task::Run, malformed)?;
         self.reach(&load).during("before the fault")?;
-        let spoken = self
-            .deployment
-            .service()
-            .map_or(0, |service| service.line_count());
+        let service = self.deployment.process(Part::Service);
+        let spoken = service.map_or(0, Process::line_count);
         std::thread::sleep(self.round.delay);
         self.strike(&load)?;
-        let (is_good, mut counts) = match injection.expectation(self.deployment.layout) {
+        let (is_good, mut counts) = match injection.expectation(self.deployment.layout()) {
             Expectation::Survives => (true, self.expect_to_go_on(load)?),
             Expectation::MayBreak | Expectation::MayFail => self.expect_an_end(load, spoken)?,
         };
         self.recover()?;
         self.settle()?;
         counts += self.sessions.repair(self.deployment)?;
-        self.deployment.inspect()?;
+        self.deployment.expect_servers_to_run()?;
         Ok(Played {
             went_on: is_good,
             counts,
@@ -89,7 +90,7 @@ impl RoundRun<'_, '_, '_> {
         if !self.round.injection.fault.is_of_connection() {
             return Ok(());
         }
-        let is_settled = self.deployment.line.settle(self.deployment.settings.limit);
+        let is_settled = self.connections.line.settle(self.sessions.settings.limit);
         self.sessions.read_back_again();
         Violation::unless(
             is_settled,
@@ -101,15 +102,12 @@ impl RoundRun<'_, '_, '_> {
     /// Waits until the phase begins.
     fn reach(&mut self, load: &Running) -> Result<(), Violation> {
         let phase = self.round.injection.phase;
-        let limit = self.deployment.settings.limit;
+        let limit = self.sessions.settings.limit;
         if phase == Phase::SetUp {
             return load.wait_for(LoadState::Known, limit);
         }
         load.wait_for(LoadState::Running, limit)?;
-        self.deployment
-            .wait_for("all targets are up to date", |state| {
-                state == Redundancy::Whole
-            })?;
+        self.deployment.wait_until_complete()?;
         match phase {
             Phase::SetUp | Phase::Io => {}
             Phase::End => {
@@ -122,10 +120,8 @@ impl RoundRun<'_, '_, '_> {
                 // So that the target misses some writes.
                 std::thread::sleep(self.round.linger / 2);
                 let lost = self.round.lost_before;
-                self.deployment.start_target(lost)?;
-                self.deployment.wait_for("a target is back", |state| {
-                    state != Redundancy::Without(lost)
-                })?;
+                self.deployment.start(Part::Target(lost))?;
+                self.deployment.wait_until_online(lost)?;
             }
         }
         Ok(())
@@ -136,17 +132,13 @@ impl RoundRun<'_, '_, '_> {
         self.sessions.cut_off = true;
         let lost = self.round.lost_before;
         self.kill_target(lost)?;
-        self.deployment.wait_for("a target is lost", |state| {
-            state == Redundancy::Without(lost)
-        })
+        Ok(self.deployment.wait_until_offline(lost)?)
     }
 
     fn kill_target(&mut self, target: usize) -> Result<(), Violation> {
         // With three chunks, two are of the same write.
-        self.sessions.cut_off |= self.deployment.layout == Layout::ZeroCopy;
-        self.deployment
-            .signal(FaultyRole::Target, target, Signal::KILL);
-        self.deployment.expect_end(FaultyRole::Target, target)
+        self.sessions.cut_off |= self.deployment.layout() == Layout::ZeroCopy;
+        Ok(self.deployment.kill(&[Part::Target(target)])?)
     }
 
     /// Index of the faulty target, which must be running.
@@ -158,7 +150,7 @@ impl RoundRun<'_, '_, '_> {
             ..
         } = *self.round;
         if injection.phase == Phase::Degraded && target == lost_before {
-            (target + 1) % self.deployment.targets.len()
+            (target + 1) % self.deployment.targets()
         } else {
             target
         }
@@ -170,7 +162,7 @@ impl RoundRun<'_, '_, '_> {
         let is_needed = match faulty {
             FaultyRole::Load | FaultyRole::FrontEnd => false,
             FaultyRole::Service => true,
-            FaultyRole::Target => self.deployment.layout == Layout::ZeroCopy,
+            FaultyRole::Target => self.deployment.layout() == Layout::ZeroCopy,
         };
         self.must_break = is_needed
             && self.round.injection.phase == Phase::Io
@@ -187,29 +179,29 @@ impl RoundRun<'_, '_, '_> {
                     | Fault::CutToTarget
                     | Fault::CutToService
             );
-        let layout = self.deployment.layout;
+        let layout = self.deployment.layout();
         if (layout, faulty) == (Layout::Gga, FaultyRole::Target)
             && self.round.injection.expectation(layout) == Expectation::MayFail
         {
             self.sessions.cut_off = true;
         }
         if let Some(conditions) = self.round.injection.fault.conditions() {
-            self.deployment.set_link(target, conditions)?;
+            self.connections.links.set(target, conditions)?;
         }
-        let line = &self.deployment.line;
+        let line = &self.connections.line;
         let channel = target as u32;
         match self.round.injection.fault {
             Fault::Cut | Fault::CutToTarget | Fault::CutToService => {}
             Fault::ShortCut => {
                 std::thread::sleep(self.round.pause);
-                self.deployment.set_link(target, [Condition::GOOD; 2])?;
+                self.connections.links.set(target, [Condition::GOOD; 2])?;
             }
             Fault::SlowLink | Fault::LossyLink => std::thread::sleep(self.round.pause * 4),
             Fault::None | Fault::GarbageControl | Fault::GarbageIo => {}
             Fault::Kill if faulty == FaultyRole::Target => self.kill_target(target)?,
             Fault::Kill => {
                 self.signal(load, Signal::KILL);
-                self.deployment.expect_end(faulty, target)?;
+                self.expect_end()?;
             }
             Fault::Stop | Fault::StopAndKill => self.signal(load, Signal::STOP),
             Fault::Delay => {
@@ -223,7 +215,7 @@ impl RoundRun<'_, '_, '_> {
                     _ => Signal::INT,
                 };
                 self.signal(load, signal);
-                self.deployment.expect_end(faulty, target)?;
+                self.expect_end()?;
             }
             Fault::Close => line.cut(channel, End::Close),
             Fault::Reset => line.cut(channel, End::Reset),
@@ -236,7 +228,7 @@ impl RoundRun<'_, '_, '_> {
                 line.send(channel, from, bytes);
             }
             Fault::Intruder if faulty == FaultyRole::Target => {
-                load::disturb_target(self.deployment.targets[target].port, self.round.noise);
+                load::disturb_target(self.deployment.ports()[target], self.round.noise);
             }
             Fault::Intruder => self.sessions.intrude(self.deployment, self.round.noise)?,
         }
@@ -244,13 +236,23 @@ impl RoundRun<'_, '_, '_> {
     }
 
     fn signal(&self, load: &Running, signal: Signal) {
-        let faulty = self.round.injection.faulty;
-        match faulty {
-            FaultyRole::Load => load.process.signal(signal),
-            FaultyRole::Service | FaultyRole::Target | FaultyRole::FrontEnd => {
-                self.deployment.signal(faulty, self.target(), signal);
-            }
+        match self.part() {
+            Some(part) => self.deployment.signal(part, signal),
+            None => load.process.signal(signal),
         }
+    }
+
+    /// The faulty part of the deployment, unless it is the load.
+    fn part(&self) -> Option<Part> {
+        self.round.injection.faulty.part(self.target())
+    }
+
+    /// Waits for the exit of the faulty part.
+    fn expect_end(&mut self) -> Result<(), Violation> {
+        if let Some(part) = self.part() {
+            self.deployment.wait(part)?;
+        }
+        Ok(())
     }
 
     /// Checks that the load continues, a detached target rejoins, and the load exits cleanly when terminated.
@@ -258,9 +260,7 @@ impl RoundRun<'_, '_, '_> {
         let fault = self.round.injection.fault;
         if matches!(fault, Fault::Stop | Fault::StopAndKill) || fault.is_long_cut() {
             let target = self.target();
-            self.deployment.wait_for("a target is lost", |state| {
-                state == Redundancy::Without(target)
-            })?;
+            self.deployment.wait_until_offline(target)?;
         }
         std::thread::sleep(self.round.linger);
         self.recover()?;
@@ -268,20 +268,16 @@ impl RoundRun<'_, '_, '_> {
             || (self.round.injection.fault, self.round.injection.faulty)
                 == (Fault::Terminate, FaultyRole::Load);
         if !is_asked {
-            let whole = |state| state == Redundancy::Whole;
             if load.process.has_ended() {
                 return Err(load
                     .process
                     .failed("has exited, but has to continue")
                     .into());
             }
-            if self.deployment.layout == Layout::Gga {
-                self.deployment
-                    .wait_for("all targets are up to date", whole)?;
-            }
+            self.deployment.wait_until_complete()?;
             load.process.signal(Signal::TERM);
         }
-        let limit = self.deployment.settings.limit;
+        let limit = self.sessions.settings.limit;
         let (session, log) = (load.session, load.process.stderr());
         let is_good = end_of(load.process, limit).during("load")?;
         let findings = self.sessions.findings(session)?;
@@ -295,7 +291,7 @@ impl RoundRun<'_, '_, '_> {
 
     /// Checks that the load's session ends, because it cannot continue or because the load is terminated.
     fn expect_an_end(&mut self, load: Running, spoken: usize) -> Result<(bool, Counts), Violation> {
-        let limit = self.deployment.settings.limit;
+        let limit = self.sessions.settings.limit;
         let injection = self.round.injection;
         if injection.faulty == FaultyRole::Load && injection.fault == Fault::StopAndKill {
             self.expect_to_be_given_up(spoken)?;
@@ -313,7 +309,7 @@ impl RoundRun<'_, '_, '_> {
             "the load's session to break",
             "its good end",
         )?;
-        let may_fail = injection.expectation(self.deployment.layout) == Expectation::MayFail;
+        let may_fail = injection.expectation(self.deployment.layout()) == Expectation::MayFail;
         Violation::unless(
             may_fail || findings.counts.failed == 0,
             "no I/O to fail as long as the session lasts",
@@ -324,9 +320,9 @@ impl RoundRun<'_, '_, '_> {
 
     /// Checks that the service ends the session of a stopped load.
     fn expect_to_be_given_up(&self, spoken: usize) -> Result<(), Violation> {
-        let deadline = Instant::now() + self.deployment.settings.limit;
+        let deadline = Instant::now() + self.sessions.settings.limit;
         loop {
-            let Some(service) = self.deployment.service() else {
+            let Some(service) = self.deployment.process(Part::Service) else {
                 return Ok(());
             };
             let ended = service.find_line(spoken, Duration::ZERO, |line| {
@@ -360,17 +356,22 @@ impl RoundRun<'_, '_, '_> {
         match self.round.injection.fault {
             _ if is_over => {}
             fault if fault.conditions().is_some() => {
-                self.deployment.set_link(target, [Condition::GOOD; 2])?;
+                self.connections.links.set(target, [Condition::GOOD; 2])?;
             }
-            Fault::Stop => self.deployment.signal(faulty, target, Signal::CONT),
+            Fault::Stop => {
+                if let Some(part) = self.part() {
+                    self.deployment.signal(part, Signal::CONT);
+                }
+            }
             Fault::StopAndKill if faulty == FaultyRole::Target => self.kill_target(target)?,
             Fault::StopAndKill => {
-                self.deployment.signal(faulty, target, Signal::KILL);
-                self.deployment.expect_end(faulty, target)?;
+                if let Some(part) = self.part() {
+                    self.deployment.kill(&[part])?;
+                }
             }
             _ => {}
         }
-        self.deployment.start_targets()
+        Ok(self.deployment.start_targets()?)
     }
 }
 
@@ -450,7 +451,7 @@ impl<'a> Sessions<'a> {
     /// Starts the next load.
     pub(super) fn start(
         &mut self,
-        deployment: &Deployment<'_>,
+        deployment: &Deployment,
         task: Task,
         malformed: Malformed,
     ) -> Result<Running, Violation> {
@@ -462,7 +463,7 @@ impl<'a> Sessions<'a> {
             verifier: self.socket.clone(),
             seed: self.settings.seed,
             session: self.number,
-            layout: deployment.layout,
+            layout: deployment.layout(),
             task,
             cut_off: self.cut_off,
             malformed,
@@ -520,11 +521,11 @@ impl<'a> Sessions<'a> {
     }
 
     /// Reads all blocks back, unless the last session did, and retries until that succeeds or the limit has passed.
-    pub(super) fn repair(&mut self, deployment: &mut Deployment<'_>) -> Result<Counts, Violation> {
+    pub(super) fn repair(&mut self, deployment: &mut Deployment) -> Result<Counts, Violation> {
         let mut counts = Counts::default();
         let deadline = Instant::now() + self.settings.limit;
         while !self.is_read_back {
-            deployment.start()?;
+            deployment.start_all()?;
             let load = self.start(deployment, Task::ReadBack, Malformed::None)?;
             let (session, limit) = (load.session, self.settings.limit);
             while !load.process.has_ended()
@@ -535,15 +536,13 @@ impl<'a> Sessions<'a> {
             }
             if load.is(LoadState::Ending) {
                 // The next fault is injected into a deployment with full redundancy.
-                deployment.wait_for("all targets are up to date", |state| {
-                    state == Redundancy::Whole
-                })?;
+                deployment.wait_until_complete()?;
             }
             load.process.signal(Signal::TERM);
             let said = load.process.stderr();
             end_of(load.process, limit).during("read-back")?;
             counts += self.findings(session)?.counts;
-            deployment.inspect()?;
+            deployment.expect_servers_to_run()?;
             if !self.is_read_back && Instant::now() > deadline {
                 return Err(Violation::expected(
                     format!("all blocks to be read back within {limit:?}"),
@@ -555,8 +554,8 @@ impl<'a> Sessions<'a> {
         Ok(counts)
     }
 
-    pub(super) fn fill(&mut self, deployment: &mut Deployment<'_>) -> Result<(), Violation> {
-        deployment.start()?;
+    pub(super) fn fill(&mut self, deployment: &mut Deployment) -> Result<(), Violation> {
+        deployment.start_all()?;
         let load = self.start(deployment, Task::Fill, Malformed::None)?;
         let (session, said) = (load.session, load.process.stderr());
         end_of(load.process, self.settings.limit).during("first writes")?;
@@ -569,7 +568,7 @@ impl<'a> Sessions<'a> {
     }
 
     /// Connects a second client to the service.
-    pub(super) fn intrude(&self, deployment: &Deployment<'_>, seed: u64) -> Result<(), Violation> {
+    pub(super) fn intrude(&self, deployment: &Deployment, seed: u64) -> Result<(), Violation> {
         let intruder = Intruder {
             channel: deployment.sandbox.channel().to_owned(),
             device: HOST_DEVICE.to_owned(),

@@ -9,10 +9,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use deployment::Resources;
+
 use super::attack::Attack;
 use super::server::{Client, ClientProcess, SESSION, Server};
 use super::{Observation, Settings, play, suite};
-use crate::hammer::Resources;
 use crate::report::{Case, Outcome, Report};
 use crate::violation::Violation;
 

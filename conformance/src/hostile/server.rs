@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use deployment::Resources;
 use deployment::implementation::{Implementation, Role};
 use deployment::log::waits_for_initiator;
 use deployment::port::{listeners_of, wait_for_listener};
@@ -24,7 +25,6 @@ use super::endurance::SessionLock;
 use super::network::KEY;
 use super::raw::ControlEndpoint;
 use crate::faults::relay::FaultyLine;
-use crate::hammer::Resources;
 use crate::role;
 use crate::role::{ComchPeer, ControlPeer as _, TcpPeer};
 use crate::violation::Violation;
@@ -163,7 +163,7 @@ impl<'a> Server<'a> {
     }
 
     pub(super) fn resources(&self) -> Result<Resources, Violation> {
-        Ok(Resources::of(self.process())?)
+        Ok(Resources::of(self.process().id())?)
     }
 
     pub(super) fn lines(&self) -> usize {

@@ -8,6 +8,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt as _;
 use std::time::{Duration, Instant};
 
+use deployment::Resources;
 use deployment::implementation::Role;
 use deployment::process::Process;
 use deployment::sandbox::{HOST_DEVICE, Sandbox};
@@ -19,7 +20,6 @@ use super::attack::{
 };
 use super::raw::{FUNCTION, Packets, RawRing, STALL, comch_socket, descriptor, words};
 use super::{Settings, put, raw, suite};
-use crate::hammer::Resources;
 use crate::report::{Case, Outcome};
 use crate::violation::Violation;
 
@@ -172,14 +172,8 @@ struct Watch {
 
 impl Default for Watch {
     fn default() -> Self {
-        let most = Resources {
-            memory: 0,
-            descriptors: 0,
-            shared: 0,
-            threads: 0,
-        };
         Self {
-            most,
+            most: Resources::default(),
             looked: Instant::now(),
         }
     }
@@ -192,8 +186,8 @@ impl Watch {
         }
         self.looked = Instant::now();
         // It may have exited.
-        if let Ok(now) = Resources::of_id(process) {
-            self.most = self.most.most(now);
+        if let Ok(now) = Resources::of(process) {
+            self.most = self.most.max(now);
         }
     }
 }

@@ -2,11 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use deployment::process::Process;
+use deployment::Part;
 
 use super::Attack;
 use super::client::{Mix, Reply};
-use super::deployment::Part;
 use super::disks;
 use super::run::{Run, expect_done};
 use crate::matrix::Layout;
@@ -101,7 +100,7 @@ fn kill_under_load(run: &mut Run<'_>) -> Result<(), Violation> {
         run.deployment.kill(&parts)?;
         run.sleep(0..300);
         // The service and the front end detect the lost connections before the restart.
-        run.deployment.start()?;
+        run.start_processes()?;
         load.wait_for(10, "after the restart")?;
         load.stop()?;
         run.wait_until_whole()?;
@@ -125,26 +124,25 @@ fn kill_after_initiator(run: &mut Run<'_>) -> Result<(), Violation> {
     run.rng.fill(&mut content);
     let file = run.deployment.sandbox.file("content", &content)?;
     for target in 0..form.targets() {
-        run.deployment.start_target(target)?;
+        run.start_part(Part::Target(target))?;
     }
-    run.deployment.start_service()?;
+    run.start_part(Part::Service)?;
     for strategy in [
         "read_write_data_validity_test",
         "read_only_data_validity_test",
     ] {
-        let command = run.deployment.initiator(strategy, &file)?;
-        let process = Process::spawn_logged(
-            "initiator",
-            command,
-            run.deployment.sandbox.log("initiator")?,
-        )?;
+        let command = run.setup.initiator(strategy, &file)?;
+        run.deployment.set_command(Part::Initiator, command);
+        run.deployment.start(Part::Initiator)?;
         let limit = Instant::now() + Duration::from_secs(60);
-        process.finish(limit, || false)?;
+        run.deployment
+            .take(Part::Initiator)?
+            .finish(limit, || false)?;
         run.kill_all()?;
         for target in 0..form.targets() {
-            run.deployment.start_target(target)?;
+            run.start_part(Part::Target(target))?;
         }
-        run.deployment.start_service()?;
+        run.start_part(Part::Service)?;
     }
     Ok(())
 }
@@ -190,7 +188,7 @@ fn power_failure_after_fua(run: &mut Run<'_>) -> Result<(), Violation> {
         }
     }
     // Each block has its place in the file of the target.
-    let now = disks::copy_of(&run.deployment.disk(0))?;
+    let now = disks::copy_of(&run.deployment.backing_file(0))?;
     for &block in &fua {
         let at = run.chunk(block).offset();
         run.keep(0, at..at + size, &now);
@@ -211,7 +209,7 @@ fn machine_restart(run: &mut Run<'_>) -> Result<(), Violation> {
     }
     run.deployment.kill(&[Part::Target(0)])?;
     run.lose_unflushed_of(&[0])?;
-    run.deployment.start_target(0)?;
+    run.start_part(Part::Target(0))?;
     for (number, client) in clients.iter_mut().enumerate() {
         let reply = client.flush()?;
         Violation::unless(
@@ -232,11 +230,11 @@ fn older_copy(run: &mut Run<'_>) -> Result<(), Violation> {
     run.fill()?;
     let mut client = run.storage.connect()?;
     run.flush_and_remember(&mut client)?;
-    let copy = disks::copy_of(&run.deployment.disk(0))?;
+    let copy = disks::copy_of(&run.deployment.backing_file(0))?;
     run.write_some(&mut client, 12)?;
     run.deployment.kill(&[Part::Target(0)])?;
-    disks::put(&run.deployment.disk(0), &copy)?;
-    run.deployment.start_target(0)?;
+    disks::put(&run.deployment.backing_file(0), &copy)?;
+    run.start_part(Part::Target(0))?;
     let reply = client.flush()?;
     Violation::unless(
         reply != Reply::Done,
@@ -251,16 +249,16 @@ fn other_storage(run: &mut Run<'_>) -> Result<(), Violation> {
     let mut client = run.storage.connect()?;
     run.write_some(&mut client, 4)?;
     run.deployment.kill(&[Part::Target(0)])?;
-    let disk = run.deployment.disk(0);
+    let disk = run.deployment.backing_file(0);
     std::fs::rename(&disk, disk.with_extension("true"))?;
-    run.deployment.start_target(0)?;
+    run.start_part(Part::Target(0))?;
     // Reads may fail, now or after the front end has waited for the storage, and verify their content if not.
     let size = run.form().block_size;
     let reader = std::thread::spawn(move || client.read(0, size));
     std::thread::sleep(Duration::from_secs(4));
     run.deployment.kill(&[Part::Target(0)])?;
     std::fs::rename(disk.with_extension("true"), &disk)?;
-    run.deployment.start_target(0)?;
+    run.start_part(Part::Target(0))?;
     joined(reader).during("with another storage in the place of the target's")?;
     run.read_all("with the true storage again")
 }
@@ -281,7 +279,7 @@ fn machine_restart_of_two(run: &mut Run<'_>) -> Result<(), Violation> {
     let before = run.storage.oracle().clone();
     run.lose_unflushed_of(&lost)?;
     for &target in &lost {
-        run.deployment.start_target(target)?;
+        run.start_part(Part::Target(target))?;
     }
     if client.flush()? == Reply::Done {
         // Then nothing was lost.

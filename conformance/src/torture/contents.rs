@@ -3,11 +3,11 @@
 use std::fs;
 use std::time::Duration;
 
+use deployment::Part;
 use deployment::log::LogEvent;
 
 use super::Attack;
 use super::client::Mix;
-use super::deployment::Part;
 use super::disks::{self, Damage};
 use super::run::{Run, expect_done};
 use crate::processes::joined;
@@ -113,11 +113,11 @@ fn missed_writes(run: &mut Run<'_>) -> Result<(), Violation> {
         0 => {}
         1 => run.deployment.kill(&[Part::FrontEnd])?,
         2 => run.deployment.kill(&[Part::Service])?,
-        3 => drop(run.deployment.terminate(Part::Service)?),
+        3 => drop(run.terminate(Part::Service)?),
         4 => run.kill_all()?,
-        _ => run.deployment.stop()?,
+        _ => run.stop_processes()?,
     }
-    run.deployment.start()?;
+    run.start_processes()?;
     let when = format!("after a target missed writes (case {how})");
     run.read_all(&when)?;
     run.wait_until_whole().during(&when)?;
@@ -139,10 +139,10 @@ fn copy_of_earlier_session(run: &mut Run<'_>) -> Result<(), Violation> {
         run.kill_all()?;
     }
     let target = run.any_target();
-    disks::put(&run.deployment.disk(target), &copies[target])?;
+    disks::put(&run.deployment.backing_file(target), &copies[target])?;
     let name = run.form().layout.targets()[target];
     let when = format!("with a copy of {name} from an earlier session");
-    run.deployment.start().during(&when)?;
+    run.start_processes().during(&when)?;
     run.read_all(&when)?;
     run.wait_until_whole().during(&when)?;
     run.read_without_each(&when)
@@ -154,7 +154,7 @@ fn copy_of_same_session(run: &mut Run<'_>) -> Result<(), Violation> {
     let target = run.any_target();
     let load = run.load(Mix::USUAL);
     load.wait_for(run.rng.u64(5..30), "before the copy")?;
-    let copy = disks::copy_of(&run.deployment.disk(target))?;
+    let copy = disks::copy_of(&run.deployment.backing_file(target))?;
     load.wait_for(run.rng.u64(5..60), "after the copy")?;
     let mut when = format!("with a copy of target {target} from the same session");
     match run.rng.u8(..4) {
@@ -164,8 +164,8 @@ fn copy_of_same_session(run: &mut Run<'_>) -> Result<(), Violation> {
             if run.rng.bool() {
                 load.wait_for(20, "without a target")?;
             }
-            disks::put(&run.deployment.disk(target), &copy)?;
-            run.deployment.start_target(target)?;
+            disks::put(&run.deployment.backing_file(target), &copy)?;
+            run.start_part(Part::Target(target))?;
             load.wait_for(20, &when)?;
             load.expect_no_error(&when)?;
             load.stop()?;
@@ -174,26 +174,26 @@ fn copy_of_same_session(run: &mut Run<'_>) -> Result<(), Violation> {
         1 => {
             load.stop()?;
             run.stop()?;
-            disks::put(&run.deployment.disk(target), &copy)?;
+            disks::put(&run.deployment.backing_file(target), &copy)?;
             when += ", after a clean stop";
         }
         2 => {
             run.kill_all()?;
             load.stop()?;
-            disks::put(&run.deployment.disk(target), &copy)?;
+            disks::put(&run.deployment.backing_file(target), &copy)?;
             when += ", after kill -9 of all";
         }
         _ => {
             run.deployment
                 .kill(&[Part::Target(target), Part::Service])?;
-            disks::put(&run.deployment.disk(target), &copy)?;
-            run.deployment.start()?;
+            disks::put(&run.deployment.backing_file(target), &copy)?;
+            run.start_processes()?;
             load.wait_for(10, &when)?;
             load.stop()?;
             when += ", after kill -9 of the target and the service";
         }
     }
-    run.deployment.start().during(&when)?;
+    run.start_processes().during(&when)?;
     run.read_all(&when)?;
     run.wait_until_whole().during(&when)?;
     run.read_without_each(&when)
@@ -212,15 +212,15 @@ fn rebuild_flag(run: &mut Run<'_>) -> Result<(), Violation> {
     let target = run.any_target();
     let name = run.form().layout.targets()[target];
     // Its superblock is current, and its chunks are valid, but old.
-    let disk = run.deployment.disk(target);
+    let disk = run.deployment.backing_file(target);
     let mut file = disks::copy_of(&disk)?;
     file[disks::CONTENT..].copy_from_slice(&copies[target][disks::CONTENT..]);
     disks::put(&disk, &file)?;
-    let flags = run.deployment.service_flags.clone();
+    let flags = run.setup.service_flags.clone();
     for flag in ["--rebuild", name] {
-        run.deployment.service_flags.push(flag.to_owned());
+        run.setup.service_flags.push(flag.to_owned());
     }
-    run.deployment.start()?;
+    run.start_processes()?;
     let when = format!("with --rebuild {name}");
     if run.rng.bool() {
         let load = run.load(Mix::USUAL);
@@ -230,8 +230,8 @@ fn rebuild_flag(run: &mut Run<'_>) -> Result<(), Violation> {
     }
     run.read_all(&when)?;
     run.wait_until_whole().during(&when)?;
-    run.deployment.terminate(Part::Service)?;
-    run.deployment.service_flags = flags;
+    run.terminate(Part::Service)?;
+    run.setup.service_flags = flags;
     run.start()?;
     run.read_without_each(&format!("{when}, completed"))
 }
@@ -254,13 +254,13 @@ fn two_old_copies(run: &mut Run<'_>) -> Result<(), Violation> {
     let mut replaced: Vec<usize> = (0..run.form().targets()).collect();
     replaced.retain(|it| *it != spared);
     for &target in &replaced {
-        disks::put(&run.deployment.disk(target), &copies[target])?;
+        disks::put(&run.deployment.backing_file(target), &copies[target])?;
     }
     for target in 0..run.form().targets() {
-        run.deployment.start_target(target)?;
+        run.start_part(Part::Target(target))?;
     }
-    run.deployment.spawn_service()?;
-    run.deployment.spawn_front_end()?;
+    run.spawn(Part::Service)?;
+    run.spawn(Part::FrontEnd)?;
     // Reads must fail, or wait; they verify their content if they succeed.
     let (storage, size) = (run.storage.clone(), run.form().block_size);
     let reader =
@@ -274,9 +274,9 @@ fn two_old_copies(run: &mut Run<'_>) -> Result<(), Violation> {
     run.kill_all()?;
     joined(reader).during("with old copies of two targets")?;
     let restored = replaced[run.rng.usize(..2)];
-    disks::put(&run.deployment.disk(restored), &current[restored])?;
+    disks::put(&run.deployment.backing_file(restored), &current[restored])?;
     let when = "with the true disk of one of two targets again";
-    run.deployment.start().during(when)?;
+    run.start_processes().during(when)?;
     run.read_all(when)?;
     run.wait_until_whole().during(when)?;
     run.read_without_each(when)
@@ -295,8 +295,8 @@ fn damage(
         let member = target.unwrap_or_else(|| run.any_target());
         let damage = Damage::ALL[run.rng.usize(..Damage::ALL.len())];
         let (disk, other) = (
-            run.deployment.disk(member),
-            run.deployment.disk((member + 1) % 3),
+            run.deployment.backing_file(member),
+            run.deployment.backing_file((member + 1) % 3),
         );
         let (chunk, count) = (run.chunk(block), run.form().blocks);
         damage.inflict(chunk, &disk, &old[member], &other, &mut run.rng, count)?;
@@ -315,16 +315,17 @@ fn some_blocks(run: &mut Run<'_>) -> Vec<u64> {
 
 /// Scrubs the set, which is in use.
 fn scrub(run: &mut Run<'_>) -> Result<(), Violation> {
-    run.deployment.terminate(Part::Service)?;
+    run.terminate(Part::Service)?;
     for flag in ["--scrub", "once"] {
-        run.deployment.service_flags.push(flag.to_owned());
+        run.setup.service_flags.push(flag.to_owned());
     }
-    run.deployment.start_service()?;
+    run.start_part(Part::Service)?;
     run.read_all("during a scrub")?;
-    run.deployment
+    Ok(run
+        .deployment
         .wait_for_log("a scrub has completed", Duration::from_secs(60), |it| {
-            it.events(|event| event == LogEvent::ScrubCompleted) > 0
-        })
+            it.count_events(Part::Service, |event| event == LogEvent::ScrubCompleted) > 0
+        })?)
 }
 
 fn damage_of_one_member(run: &mut Run<'_>) -> Result<(), Violation> {
@@ -345,7 +346,7 @@ fn damage_of_one_member(run: &mut Run<'_>) -> Result<(), Violation> {
 }
 
 fn damaged_is_repaired(run: &mut Run<'_>) -> Result<(), Violation> {
-    run.deployment.start()?;
+    run.start_processes()?;
     match run.rng.u8(..3) {
         0 => {
             let load = run.load(Mix::USUAL);
@@ -377,7 +378,7 @@ fn lost_writes(run: &mut Run<'_>) -> Result<(), Violation> {
     for block in 0..run.form().blocks {
         let chunk = run.chunk(block);
         let bytes = &old[target][chunk.offset()..chunk.offset() + chunk.size];
-        chunk.write(&run.deployment.disk(target), bytes)?;
+        chunk.write(&run.deployment.backing_file(target), bytes)?;
     }
     damaged_is_repaired(run).during(format!("all writes of a session lost on target {target}"))
 }
@@ -395,7 +396,7 @@ fn garbled_disk(run: &mut Run<'_>) -> Result<(), Violation> {
         run.stop()?;
     }
     let target = run.any_target();
-    let disk = run.deployment.disk(target);
+    let disk = run.deployment.backing_file(target);
     let mut file = disks::copy_of(&disk)?;
     let share = [0.02, 0.3, 1.0][run.rng.usize(..3)];
     for sector in file[disks::CONTENT..].chunks_mut(512) {
@@ -428,11 +429,11 @@ fn damage_with_target_offline(run: &mut Run<'_>) -> Result<(), Violation> {
     let done = damage(run, &old, &blocks, Some(damaged))?;
     for target in 0..run.form().targets() {
         if target != offline {
-            run.deployment.start_target(target)?;
+            run.start_part(Part::Target(target))?;
         }
     }
-    run.deployment.start_service()?;
-    run.deployment.start_front_end()?;
+    run.start_part(Part::Service)?;
+    run.start_part(Part::FrontEnd)?;
     let when = format!("target {offline} offline, {}", done.join(", "));
     let failed = run.failed_reads().during(&when)?;
     run.excuse("R5", failed.len() as u64);
@@ -442,11 +443,11 @@ fn damage_with_target_offline(run: &mut Run<'_>) -> Result<(), Violation> {
         format!("I/O errors of {failed:?}"),
     )?;
     // The chunks of the target that was offline were not damaged.
-    run.deployment.start_target(offline)?;
+    run.start_part(Part::Target(offline))?;
     let limit = Duration::from_secs(60);
     run.deployment
         .wait_for_log("the rebuild has completed", limit, |it| {
-            it.set_state().is_whole()
+            it.redundancy().is_complete()
         })?;
     let failed = run.failed_reads().during(&when)?;
     run.excuse("R5", failed.len() as u64);
@@ -465,7 +466,7 @@ fn unreadable_chunks(run: &mut Run<'_>) -> Result<(), Violation> {
     let length = run.chunk(first).offset() as u64;
     let file = fs::File::options()
         .write(true)
-        .open(run.deployment.disk(target))?;
+        .open(run.deployment.backing_file(target))?;
     file.set_len(length)?;
     let when = format!("with chunks from {first} on of target {target} unreadable");
     run.read_all(&when)?;
@@ -480,9 +481,9 @@ fn unreadable_chunks(run: &mut Run<'_>) -> Result<(), Violation> {
 
 fn loss_after_first_write(run: &mut Run<'_>) -> Result<(), Violation> {
     for flag in ["--scrub", "off"] {
-        run.deployment.service_flags.push(flag.to_owned());
+        run.setup.service_flags.push(flag.to_owned());
     }
-    run.deployment.start()?;
+    run.start_processes()?;
     let mut client = run.storage.connect()?;
     let count = run.rng.usize(0..6);
     run.write_some(&mut client, count)?;
@@ -490,14 +491,14 @@ fn loss_after_first_write(run: &mut Run<'_>) -> Result<(), Violation> {
     run.deployment.kill(&[Part::Target(target)])?;
     run.read_all("after the loss of a target of a new set")?;
     run.write_some(&mut client, 4)?;
-    run.deployment.start_target(target)?;
+    run.start_part(Part::Target(target))?;
     run.wait_until_whole()?;
     run.read_without_each("of a set that was never scrubbed")
 }
 
 fn damage_of_new_set(run: &mut Run<'_>) -> Result<(), Violation> {
     for flag in ["--scrub", "off"] {
-        run.deployment.service_flags.push(flag.to_owned());
+        run.setup.service_flags.push(flag.to_owned());
     }
     run.start()?;
     let old = run.copies()?;
@@ -507,11 +508,11 @@ fn damage_of_new_set(run: &mut Run<'_>) -> Result<(), Violation> {
     run.stop()?;
     let blocks = some_blocks(run);
     let done = damage(run, &old, &blocks, None)?;
-    run.deployment.start()?;
+    run.start_processes()?;
     run.read_all("with damaged chunks of a new set")
         .during(done.join(", "))?;
     run.wait_until_whole()?;
-    run.deployment.service_flags.truncate(2);
+    run.setup.service_flags.truncate(2);
     scrub(run).during(done.join(", "))?;
     run.read_without_each("after a scrub")
         .during(done.join(", "))
@@ -519,9 +520,9 @@ fn damage_of_new_set(run: &mut Run<'_>) -> Result<(), Violation> {
 
 fn crash_of_new_set(run: &mut Run<'_>) -> Result<(), Violation> {
     for flag in ["--scrub", "off"] {
-        run.deployment.service_flags.push(flag.to_owned());
+        run.setup.service_flags.push(flag.to_owned());
     }
-    run.deployment.start()?;
+    run.start_processes()?;
     let load = run.load(Mix::USUAL);
     load.wait_for(run.rng.u64(0..10), "of a new set")?;
     run.kill_all()?;

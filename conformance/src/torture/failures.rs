@@ -4,12 +4,12 @@ use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 
+use deployment::Part;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 use super::Attack;
 use super::client::{Client, Reply};
-use super::deployment::Part;
 use super::disks::{self, CONTENT};
 use super::run::Run;
 use crate::matrix::Layout;
@@ -81,7 +81,7 @@ const CHANGES: [Change; 7] = [
 impl Change {
     /// Changes the backing file of a target; its first file remains as `NAME.true` if it still has a name.
     fn make(self, run: &Run<'_>, target: usize, old: &[u8]) -> Result<(), Violation> {
-        let disk = run.deployment.disk(target);
+        let disk = run.deployment.backing_file(target);
         let aside = disk.with_extension("true");
         let half = CONTENT as u64 + run.form().blocks / 2 * run.form().chunk_size() as u64;
         let truncate = |length| fs::File::options().write(true).open(&disk)?.set_len(length);
@@ -140,7 +140,7 @@ fn use_blocks(
 
 /// Stops the target, which must exit with status 1.
 fn expect_failure_of(run: &mut Run<'_>, target: usize, why: &str) -> Result<(), Violation> {
-    let status = run.deployment.terminate(Part::Target(target))?;
+    let status = run.terminate(Part::Target(target))?;
     Violation::unless(
         status.code() == Some(1),
         format!("exit status 1 of the target after {why}"),
@@ -155,7 +155,7 @@ fn file_changed_below(run: &mut Run<'_>) -> Result<(), Violation> {
 
 fn changed_below(run: &mut Run<'_>, change: Change) -> Result<(), Violation> {
     run.start()?;
-    let old = disks::copy_of(&run.deployment.disk(0))?;
+    let old = disks::copy_of(&run.deployment.backing_file(0))?;
     run.fill()?;
     run.read_all("before the change")?;
     let mut client = run.storage.connect()?;
@@ -169,8 +169,8 @@ fn changed_below(run: &mut Run<'_>, change: Change) -> Result<(), Violation> {
         "an I/O error or a failed flush",
         "24 I/Os and a flush that succeeded",
     )?;
-    run.deployment.terminate(Part::FrontEnd)?;
-    run.deployment.terminate(Part::Service)?;
+    run.terminate(Part::FrontEnd)?;
+    run.terminate(Part::Service)?;
     expect_failure_of(run, 0, "I/O errors")
 }
 
@@ -182,7 +182,7 @@ fn file_changed_below_set(run: &mut Run<'_>) -> Result<(), Violation> {
 fn changed_below_set(run: &mut Run<'_>, change: Change) -> Result<(), Violation> {
     run.start()?;
     let target = run.any_target();
-    let old = disks::copy_of(&run.deployment.disk(target))?;
+    let old = disks::copy_of(&run.deployment.backing_file(target))?;
     run.fill()?;
     let mut client = run.storage.connect()?;
     change.make(run, target, &old)?;
@@ -228,8 +228,8 @@ fn end_after_failed_writes(run: &mut Run<'_>, failed: u64, why: &str) -> Result<
     // Blocks that can be read must have the right content.
     let unread = run.failed_reads()?;
     run.excuse("S4", failed + unread.len() as u64);
-    run.deployment.terminate(Part::FrontEnd)?;
-    run.deployment.terminate(Part::Service)?;
+    run.terminate(Part::FrontEnd)?;
+    run.terminate(Part::Service)?;
     expect_failure_of(run, 0, why)
 }
 
@@ -237,7 +237,7 @@ fn file_size_limit(run: &mut Run<'_>) -> Result<(), Violation> {
     run.start()?;
     run.fill()?;
     let half = CONTENT as u64 + run.form().blocks / 2 * run.form().block_size as u64;
-    let id = run.deployment.id(Part::Target(0))?;
+    let id = run.id(Part::Target(0))?;
     let id = i32::try_from(id).ok().and_then(Pid::from_raw);
     let limit = Rlimit {
         current: Some(half),
@@ -252,16 +252,16 @@ fn file_size_limit(run: &mut Run<'_>) -> Result<(), Violation> {
 
 fn full_disk(run: &mut Run<'_>) -> Result<(), Violation> {
     // The file is on a file system that only the target sees, and which is filled after holes were made in the file.
-    run.deployment.target_script = Some(
+    run.setup.target_script = Some(
         "mkdir -p small && mount -t tmpfs -o size=120m tmpfs small && exec \"$@\" --backing-file \"$PWD/small/disk\""
             .to_owned(),
     );
-    run.deployment.has_disk_of_script = true;
+    run.setup.has_disk_of_script = true;
     run.start()?;
     let mut client = run.storage.connect()?;
     run.write_block(&mut client, 0)?;
     drop(client);
-    let id = run.deployment.id(Part::Target(0))?;
+    let id = run.id(Part::Target(0))?;
     let small = run.deployment.sandbox.path("small");
     let small = format!("/proc/{id}/root{}", small.display());
     let disk = fs::File::options()
@@ -283,10 +283,12 @@ fn no_space_for_the_file(run: &mut Run<'_>) -> Result<(), Violation> {
     // A file system for half of the file; the empty file needs --initialise, so that it is not made before the mount.
     let form = run.form();
     let size = (CONTENT + form.block_size * form.blocks as usize) / 2048;
-    run.deployment.target_script = Some(format!(
+    run.setup.target_script = Some(format!(
         "mkdir -p small && mount -t tmpfs -o size={size}k tmpfs small && exec \"$@\" --backing-file \"$PWD/small/disk\""
     ));
-    run.deployment.has_disk_of_script = true;
-    let status = run.deployment.refused_target(0)?;
+    run.setup.has_disk_of_script = true;
+    let status = run
+        .spawn(Part::Target(0))
+        .and_then(|()| run.exit_of(Part::Target(0)))?;
     Violation::unless(status.code() == Some(1), "exit status 1", status)
 }

@@ -3,14 +3,15 @@
 use std::fs;
 use std::time::Duration;
 
+use deployment::Part;
 use deployment::log::LogEvent;
 use deployment::process::Signal;
 
 use super::Attack;
 use super::client::{Mix, Reply};
-use super::deployment::{IO_TIMEOUT, Part};
 use super::disks::Damage;
 use super::run::{Run, expect_done};
+use super::setup::IO_TIMEOUT;
 use crate::violation::{During as _, Violation};
 
 pub(super) const ATTACKS: &[Attack] = &[
@@ -137,13 +138,13 @@ fn lose_under_load(
     load.wait_for(20, "with all targets")?;
     match loss {
         Loss::Kill => run.deployment.kill(&[part])?,
-        Loss::Terminate => drop(run.deployment.terminate(part)?),
+        Loss::Terminate => drop(run.terminate(part)?),
         Loss::Stop => run.deployment.signal(part, Signal::STOP),
     }
     if with_service {
         run.sleep(0..200);
         run.deployment.kill(&[Part::Service])?;
-        run.deployment.start_service()?;
+        run.start_part(Part::Service)?;
     }
     load.wait_for(60, "without a target")?;
     load.expect_no_error("without one target")?;
@@ -152,7 +153,7 @@ fn lose_under_load(
     if loss == Loss::Stop {
         run.deployment.signal(part, Signal::CONT);
     } else {
-        run.deployment.start_target(target)?;
+        run.start_part(Part::Target(target))?;
     }
     let load = run.load(Mix::USUAL);
     load.wait_for(30, "while a target rejoins")?;
@@ -170,14 +171,14 @@ fn loss_for_good(run: &mut Run<'_>) -> Result<(), Violation> {
     run.lose(target)?;
     let mut client = run.storage.connect()?;
     run.write_some(&mut client, 10)?;
-    fs::remove_file(run.deployment.disk(target))?;
+    fs::remove_file(run.deployment.backing_file(target))?;
     if run.rng.bool() {
         // The service is restarted, too.
-        run.deployment.terminate(Part::Service)?;
-        run.deployment.start_target(target)?;
-        run.deployment.start_service()?;
+        run.terminate(Part::Service)?;
+        run.start_part(Part::Target(target))?;
+        run.start_part(Part::Service)?;
     } else {
-        run.deployment.start_target(target)?;
+        run.start_part(Part::Target(target))?;
     }
     run.read_all("while a new disk is being rebuilt")?;
     run.wait_until_whole().during("rebuild of a new disk")?;
@@ -185,7 +186,7 @@ fn loss_for_good(run: &mut Run<'_>) -> Result<(), Violation> {
 }
 
 fn loss_with_default_flags(run: &mut Run<'_>) -> Result<(), Violation> {
-    run.deployment.service_flags.clear();
+    run.setup.service_flags.clear();
     run.start()?;
     run.fill()?;
     let load = run.load(Mix::USUAL);
@@ -209,10 +210,10 @@ fn start_without_target(run: &mut Run<'_>) -> Result<(), Violation> {
     let target = run.any_target();
     let others = (0..run.form().targets()).filter(|it| *it != target);
     for other in others.collect::<Vec<_>>() {
-        run.deployment.start_target(other)?;
+        run.start_part(Part::Target(other))?;
     }
-    run.deployment.start_service()?;
-    run.deployment.start_front_end()?;
+    run.start_part(Part::Service)?;
+    run.start_part(Part::FrontEnd)?;
     run.read_all("in a session that began without a target")?;
     let mut client = run.storage.connect()?;
     run.write_some(&mut client, 10)?;
@@ -252,7 +253,7 @@ fn power_failure_under_load(run: &mut Run<'_>) -> Result<(), Violation> {
         run.kill_all()?;
         load.stop()?;
         run.lose_unflushed()?;
-        run.deployment.start()?;
+        run.start_processes()?;
         run.read_all("after a power failure of all machines")?;
         run.wait_until_whole()?;
         let mut client = run.storage.connect()?;
@@ -288,15 +289,15 @@ fn crash_with_target_offline(run: &mut Run<'_>) -> Result<(), Violation> {
         // The target stays offline at first.
         let others = (0..run.form().targets()).filter(|it| *it != target);
         for other in others.collect::<Vec<_>>() {
-            run.deployment.start_target(other)?;
+            run.start_part(Part::Target(other))?;
         }
-        run.deployment.start_service()?;
-        run.deployment.start_front_end()?;
+        run.start_part(Part::Service)?;
+        run.start_part(Part::FrontEnd)?;
         run.read_all(when)?;
         let mut client = run.storage.connect()?;
         run.write_some(&mut client, 6)?;
     }
-    run.deployment.start()?;
+    run.start_processes()?;
     run.read_all(when)?;
     run.wait_until_whole().during(when)?;
     run.read_without_each(when)
@@ -336,14 +337,14 @@ fn reads_after_crash(run: &mut Run<'_>) -> Result<(), Violation> {
         load.stop()?;
         let others = (0..run.form().targets()).filter(|it| *it != missing);
         for other in others.collect::<Vec<_>>() {
-            run.deployment.start_target(other)?;
+            run.start_part(Part::Target(other))?;
         }
-        run.deployment.start_service()?;
-        run.deployment.start_front_end()?;
+        run.start_part(Part::Service)?;
+        run.start_part(Part::FrontEnd)?;
         run.read_all("after a crash, without a target")?;
         if run.rng.bool() {
             run.deployment.kill(&[Part::Service])?;
-            run.deployment.start_service()?;
+            run.start_part(Part::Service)?;
             run.read_all("after kill -9 of the service, without a target")?;
         }
         run.start()?;
@@ -423,7 +424,7 @@ fn random_failure(run: &mut Run<'_>, failure: Failure) -> Result<(), Violation> 
         Failure::TargetAndService => {
             run.deployment
                 .kill(&[Part::Target(target), Part::Service])?;
-            run.deployment.start_service()?;
+            run.start_part(Part::Service)?;
             load.wait_for(run.rng.u64(0..40), "without a target")?;
         }
         Failure::StopTarget => {
@@ -453,12 +454,12 @@ fn random_failure(run: &mut Run<'_>, failure: Failure) -> Result<(), Violation> 
             if matches!(failure, Failure::Power) {
                 run.lose_unflushed()?;
             }
-            run.deployment.start()?;
+            run.start_processes()?;
             run.read_all("after a crash of all")?;
             return run.wait_until_whole();
         }
     }
-    run.deployment.start()?;
+    run.start_processes()?;
     load.wait_for(5, "after the failure")?;
     load.expect_no_error("during a failure that leaves two targets")?;
     load.stop()?;
@@ -471,7 +472,7 @@ fn two_or_three_restarted(run: &mut Run<'_>) -> Result<(), Violation> {
     run.fill()?;
     let before = run
         .deployment
-        .events(|it| it == LogEvent::WaitingForInitiator);
+        .count_events(Part::Service, |it| it == LogEvent::WaitingForInitiator);
     let load = run.load(Mix::USUAL);
     load.wait_for(10, "with all targets")?;
     let mut targets: Vec<usize> = (0..run.form().targets()).collect();
@@ -491,7 +492,7 @@ fn two_or_three_restarted(run: &mut Run<'_>) -> Result<(), Violation> {
     let pause = run.rng.u64(0..IO_TIMEOUT * 1000 * 3 / 5);
     std::thread::sleep(Duration::from_millis(pause));
     for &target in &targets {
-        run.deployment.start_target(target)?;
+        run.start_part(Part::Target(target))?;
     }
     let when = format!("after a restart of targets {targets:?} within {pause} ms");
     load.wait_for(30, &when)?;
@@ -500,7 +501,7 @@ fn two_or_three_restarted(run: &mut Run<'_>) -> Result<(), Violation> {
     run.read_all(&when)?;
     let sessions = run
         .deployment
-        .events(|it| it == LogEvent::WaitingForInitiator);
+        .count_events(Part::Service, |it| it == LogEvent::WaitingForInitiator);
     Violation::unless(
         sessions == before,
         format!("the session to go on {when}"),
@@ -515,8 +516,8 @@ fn one_after_the_other(run: &mut Run<'_>) -> Result<(), Violation> {
     let load = run.load(Mix::USUAL);
     for target in 0..run.form().targets() {
         load.wait_for(5, "before a restart")?;
-        run.deployment.terminate(Part::Target(target))?;
-        run.deployment.start_target(target)?;
+        run.terminate(Part::Target(target))?;
+        run.start_part(Part::Target(target))?;
     }
     load.wait_for(40, "after the restarts")?;
     load.expect_no_error("after targets were restarted one after the other")?;
@@ -534,13 +535,13 @@ fn rebuild_over_unreadable_chunks(run: &mut Run<'_>) -> Result<(), Violation> {
     let mut bad = Vec::new();
     for _ in 0..run.rng.usize(1..4) {
         let block = run.rng.u64(..run.form().blocks);
-        let disk = run.deployment.disk(damaged);
+        let disk = run.deployment.backing_file(damaged);
         let (chunk, blocks) = (run.chunk(block), run.form().blocks);
         Damage::Sector.inflict(chunk, &disk, &[], &disk, &mut run.rng, blocks)?;
         bad.push(block);
     }
-    fs::remove_file(run.deployment.disk(rebuilt))?;
-    run.deployment.start()?;
+    fs::remove_file(run.deployment.backing_file(rebuilt))?;
+    run.start_processes()?;
     let failed = run.failed_reads()?;
     run.excuse("R5", failed.len() as u64);
     let is_bad = |block: &u64| bad.contains(block);
@@ -549,7 +550,7 @@ fn rebuild_over_unreadable_chunks(run: &mut Run<'_>) -> Result<(), Violation> {
         format!("I/O errors of the blocks {bad:?} only"),
         format!("I/O errors of {failed:?}"),
     )?;
-    let is_up_to_date = |it: &super::deployment::Deployment<'_>| it.set_state().is_whole();
+    let is_up_to_date = |it: &deployment::Deployment| it.redundancy().is_complete();
     run.deployment
         .wait_for_log(
             "the rebuild has completed",

@@ -2,15 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use deployment::process::Signal;
+use deployment::process::{Process, Signal};
+use deployment::sandbox::Sandbox;
+use deployment::{Deployment, Form, Part};
 use fastrand::Rng;
 
 use super::client::{Client, Load, Mix, Reply, Storage};
-use super::deployment::{Deployment, Form, Part};
 use super::disks::{self, Chunk};
 use super::oracle::Oracle;
+use super::setup::{Setup, clear_runtime_directories, socket};
 use super::{Attack, Settings};
 use crate::matrix::Layout;
 use crate::violation::{During as _, Violation};
@@ -32,7 +35,8 @@ pub(super) struct Outcome {
 }
 
 pub(super) struct Run<'a> {
-    pub(super) deployment: Deployment<'a>,
+    pub(super) deployment: Deployment,
+    pub(super) setup: Setup<'a>,
     pub(super) storage: Storage,
     pub(super) rng: Rng,
     excuses: BTreeMap<&'static str, u64>,
@@ -87,9 +91,7 @@ impl<'a> Run<'a> {
                 }
                 _ => violation,
             };
-            // Ends the processes before their files are looked at.
-            let Deployment { sandbox, .. } = deployment;
-            (violation, sandbox.keep())
+            (violation, deployment.keep())
         });
         Outcome {
             verified,
@@ -106,15 +108,17 @@ impl<'a> Run<'a> {
         rng: Rng,
         seed: u64,
     ) -> Result<Self, Violation> {
-        let mut deployment = Deployment::new(settings, form, attack.needs_machines)?;
+        let deployment = Deployment::new(Sandbox::new()?, form.layout, settings.limit)?;
+        let mut setup = Setup::new(settings, form, attack.needs_machines);
         let is_set = form.layout == Layout::Gga;
         if is_set && settings.degraded {
-            deployment.service_flags = ["--degraded", "on"].map(str::to_owned).to_vec();
+            setup.service_flags = ["--degraded", "on"].map(str::to_owned).to_vec();
         }
         let oracle = Oracle::new(form.block_size, form.blocks, is_set);
         Ok(Self {
-            storage: Storage::new(deployment.socket(), oracle, REPLY_LIMIT),
+            storage: Storage::new(socket(&deployment), oracle, REPLY_LIMIT),
             deployment,
+            setup,
             rng,
             excuses: BTreeMap::new(),
             durable: Vec::new(),
@@ -123,7 +127,7 @@ impl<'a> Run<'a> {
     }
 
     pub(super) fn form(&self) -> Form {
-        self.deployment.form
+        self.setup.form
     }
 
     pub(super) fn is_set(&self) -> bool {
@@ -233,6 +237,47 @@ impl<'a> Run<'a> {
         Ok(failed)
     }
 
+    // Processes
+
+    /// Starts all processes that are not running: targets, the service, the front end.
+    pub(super) fn start_processes(&mut self) -> Result<(), Violation> {
+        self.setup.apply_to(&mut self.deployment)?;
+        self.deployment.start_targets()?;
+        self.deployment.start(Part::Service)?;
+        Ok(self.deployment.start(Part::FrontEnd)?)
+    }
+
+    /// Starts a process, unless it is running.
+    pub(super) fn start_part(&mut self, part: Part) -> Result<(), Violation> {
+        self.setup.apply_to(&mut self.deployment)?;
+        Ok(self.deployment.start(part)?)
+    }
+
+    /// Starts a process without waiting until it is ready, such as one that is expected to refuse its peers or its backing file.
+    pub(super) fn spawn(&mut self, part: Part) -> Result<(), Violation> {
+        self.setup.apply_to(&mut self.deployment)?;
+        Ok(self.deployment.spawn(part)?)
+    }
+
+    /// Sends SIGTERM, and waits for the exit, which must not be a crash.
+    pub(super) fn terminate(&mut self, part: Part) -> Result<ExitStatus, Violation> {
+        self.deployment.signal(part, Signal::TERM);
+        self.exit_of(part)
+    }
+
+    /// Waits for the exit of a process, which must not be a crash.
+    pub(super) fn exit_of(&mut self, part: Part) -> Result<ExitStatus, Violation> {
+        let status = self.deployment.wait(part)?.status;
+        status.ok_or_else(|| Violation::new(format!("{part:?} has no exit status")))
+    }
+
+    /// Process identifier of a process that was started.
+    pub(super) fn id(&self, part: Part) -> Result<u32, Violation> {
+        let process = self.deployment.process(part);
+        let id = process.map(Process::id);
+        id.ok_or_else(|| Violation::new(format!("{part:?} was not started")))
+    }
+
     // Faults
 
     /// All processes, as parts of the deployment.
@@ -243,7 +288,7 @@ impl<'a> Run<'a> {
 
     /// Kills all processes in random order, within some milliseconds.
     pub(super) fn kill_all(&mut self) -> Result<(), Violation> {
-        let mut parts = self.deployment.running();
+        let mut parts = self.deployment.started();
         self.rng.shuffle(&mut parts);
         for &part in &parts {
             self.deployment.signal(part, Signal::KILL);
@@ -252,20 +297,32 @@ impl<'a> Run<'a> {
                 std::thread::sleep(time);
             }
         }
-        self.deployment.kill(&parts)
+        Ok(self.deployment.kill(&parts)?)
     }
 
     /// Stops all processes in order, of a set when it is whole.
     pub(super) fn stop(&mut self) -> Result<(), Violation> {
         self.wait_until_whole()?;
-        self.deployment.stop()
+        self.stop_processes()
+    }
+
+    /// Stops all processes in order; a target's exit status tells about its earlier sessions, too.
+    pub(super) fn stop_processes(&mut self) -> Result<(), Violation> {
+        for (part, exit) in self.deployment.stop()? {
+            Violation::unless(
+                exit.succeeded() || matches!(part, Part::Target(_)),
+                format!("{part:?} to exit with status 0 after SIGTERM"),
+                format!("{:?}", exit.status),
+            )?;
+        }
+        Ok(())
     }
 
     /// Kills all processes that are running, if some are.
     pub(super) fn kill_somehow(&mut self) -> Result<(), Violation> {
-        let parts = self.deployment.running();
+        let parts = self.deployment.started();
         self.deployment.kill(&parts)?;
-        self.deployment.clear_runtime_directories()
+        clear_runtime_directories(&self.deployment)
     }
 
     /// Writes some blocks of a new storage.
@@ -283,13 +340,13 @@ impl<'a> Run<'a> {
 
     /// Starts all processes that are not running, and waits until a set is whole.
     pub(super) fn start(&mut self) -> Result<(), Violation> {
-        self.deployment.start()?;
+        self.start_processes()?;
         self.wait_until_whole()
     }
 
     pub(super) fn wait_until_whole(&mut self) -> Result<(), Violation> {
         if self.is_set() {
-            self.deployment.wait_until_whole()?;
+            self.deployment.wait_until_complete()?;
         }
         Ok(())
     }
@@ -298,7 +355,7 @@ impl<'a> Run<'a> {
     pub(super) fn lose(&mut self, target: usize) -> Result<(), Violation> {
         self.deployment.kill(&[Part::Target(target)])?;
         self.read_all("while a target is being lost")?;
-        self.deployment.wait_until_detached(target)
+        Ok(self.deployment.wait_until_offline(target)?)
     }
 
     /// Reads all blocks without each of the targets in turn, which rejoin.
@@ -310,9 +367,9 @@ impl<'a> Run<'a> {
             self.lose(target)
                 .during(format!("{when}, without {name}"))?;
             self.read_all(&format!("{when}, without {name}"))?;
-            self.deployment.start_target(target)?;
+            self.start_part(Part::Target(target))?;
             self.deployment
-                .wait_until_whole()
+                .wait_until_complete()
                 .during(format!("{when}, with {name} again"))?;
         }
         self.read_all(when)
@@ -325,7 +382,8 @@ impl<'a> Run<'a> {
     }
 
     pub(super) fn remember(&mut self) -> Result<(), Violation> {
-        let files = (0..self.form().targets()).map(|it| disks::copy_of(&self.deployment.disk(it)));
+        let files =
+            (0..self.form().targets()).map(|it| disks::copy_of(&self.deployment.backing_file(it)));
         self.durable = files.collect::<Result<_, _>>()?;
         Ok(())
     }
@@ -340,15 +398,15 @@ impl<'a> Run<'a> {
     pub(super) fn lose_unflushed(&mut self) -> Result<(), Violation> {
         let all: Vec<usize> = (0..self.form().targets()).collect();
         self.lose_unflushed_of(&all)?;
-        self.deployment.clear_runtime_directories()
+        clear_runtime_directories(&self.deployment)
     }
 
     /// Loses changes of some disks, whose targets are down, and restarts their machines.
     pub(super) fn lose_unflushed_of(&mut self, targets: &[usize]) -> Result<(), Violation> {
         for &target in targets {
-            let disk = self.deployment.disk(target);
+            let disk = self.deployment.backing_file(target);
             disks::lose_power(&disk, &self.durable[target], &mut self.rng)?;
-            self.deployment.restart_machine(target);
+            self.setup.restart_machine(target);
         }
         self.storage.oracle().lose_power();
         Ok(())
@@ -362,7 +420,7 @@ impl<'a> Run<'a> {
     /// Copies of all backing files.
     pub(super) fn copies(&self) -> Result<Vec<Vec<u8>>, Violation> {
         let targets = 0..self.form().targets();
-        let files = targets.map(|it| disks::copy_of(&self.deployment.disk(it)));
+        let files = targets.map(|it| disks::copy_of(&self.deployment.backing_file(it)));
         Ok(files.collect::<Result<_, _>>()?)
     }
 }

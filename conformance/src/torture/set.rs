@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use deployment::Part;
 use deployment::log::{self, LogEvent};
 
 use super::Attack;
 use super::client::Mix;
-use super::deployment::Part;
 use super::disks;
 use super::run::Run;
 use crate::matrix::Layout;
@@ -104,7 +104,7 @@ fn other_matrix(matrix: &str) -> &'static str {
 fn other_use(run: &mut Run<'_>) -> Result<(), Violation> {
     let matrix = ["vandermonde", "cauchy"][run.rng.usize(..2)];
     for flag in ["--matrix-type", matrix] {
-        run.deployment.service_flags.push(flag.to_owned());
+        run.setup.service_flags.push(flag.to_owned());
     }
     run.start()?;
     // The disks of a first set, with the same geometry.
@@ -112,7 +112,7 @@ fn other_use(run: &mut Run<'_>) -> Result<(), Violation> {
     run.stop()?;
     let foreign = run.copies()?;
     for target in 0..run.form().targets() {
-        std::fs::remove_file(run.deployment.disk(target))?;
+        std::fs::remove_file(run.deployment.backing_file(target))?;
     }
     run.renew();
     run.start()?;
@@ -131,42 +131,42 @@ fn other_use(run: &mut Run<'_>) -> Result<(), Violation> {
 
 fn misuse(run: &mut Run<'_>, way: Use, matrix: &str, foreign: &[Vec<u8>]) -> Result<(), Violation> {
     let before = run.copies()?;
-    let flags = run.deployment.service_flags.clone();
+    let flags = run.setup.service_flags.clone();
     let mut expected = before.clone();
     match way {
         Use::Matrix => {
             let other = other_matrix(matrix);
-            if let Some(last) = run.deployment.service_flags.last_mut() {
+            if let Some(last) = run.setup.service_flags.last_mut() {
                 other.clone_into(last);
             }
         }
         Use::BlockSize => {
             let half = run.form().block_size / 2;
-            run.deployment.logical_block_size = Some(half);
+            run.setup.logical_block_size = Some(half);
         }
         Use::NoBlockSize => {
-            run.deployment.logical_block_size = None;
+            run.setup.logical_block_size = None;
             // `--degraded` is refused without a block size before the set is looked at.
-            run.deployment.service_flags = ["--matrix-type", matrix].map(str::to_owned).to_vec();
+            run.setup.service_flags = ["--matrix-type", matrix].map(str::to_owned).to_vec();
         }
-        Use::Order(a, b) => run.deployment.order.swap(a, b),
+        Use::Order(a, b) => run.setup.order.swap(a, b),
         Use::OtherSet(target) => {
-            disks::put(&run.deployment.disk(target), &foreign[target])?;
+            disks::put(&run.deployment.backing_file(target), &foreign[target])?;
             expected[target].clone_from(&foreign[target]);
         }
         Use::ZeroCopy(target) => {
-            run.deployment.service_layout = Some(Layout::ZeroCopy);
-            run.deployment.order = vec![target];
-            run.deployment.service_flags.clear();
+            run.setup.service_layout = Some(Layout::ZeroCopy);
+            run.setup.order = vec![target];
+            run.setup.service_flags.clear();
         }
     }
     for target in 0..run.form().targets() {
-        run.deployment.start_target(target)?;
+        run.start_part(Part::Target(target))?;
     }
-    let said = run.deployment.log_of("front_end").len();
-    run.deployment.spawn_service()?;
+    let said = run.deployment.log_of_all_starts(Part::FrontEnd).len();
+    run.spawn(Part::Service)?;
     // A set with a block size of its own has another size, so a client's connection to it is a violation, too.
-    run.deployment.spawn_front_end()?;
+    run.spawn(Part::FrontEnd)?;
     let storage = run.storage.clone();
     let user = std::thread::spawn(move || {
         let Some(mut client) = storage.connect_within(Duration::from_secs(10))? else {
@@ -176,7 +176,8 @@ fn misuse(run: &mut Run<'_>, way: Use, matrix: &str, foreign: &[Vec<u8>]) -> Res
     });
     let (expected_text, found_text) = way.values(run, matrix);
     let is_refused = |run: &Run<'_>| {
-        let log = run.deployment.log() + &run.deployment.log_of("front_end")[said..];
+        let log = run.deployment.log(Part::Service)
+            + &run.deployment.log_of_all_starts(Part::FrontEnd)[said..];
         log.contains(&expected_text) && log.contains(&found_text)
     };
     let deadline = Instant::now() + REFUSAL;
@@ -186,8 +187,9 @@ fn misuse(run: &mut Run<'_>, way: Use, matrix: &str, foreign: &[Vec<u8>]) -> Res
     // For a service that would not leave it at that.
     run.sleep(500..1500);
     let is_refused = is_refused(run);
-    let log = run.deployment.log() + &run.deployment.log_of("front_end")[said..];
-    let status = run.deployment.running();
+    let log = run.deployment.log(Part::Service)
+        + &run.deployment.log_of_all_starts(Part::FrontEnd)[said..];
+    let status = run.deployment.started();
     run.kill_somehow()?;
     // Data of one target of another set must not be read either.
     joined(user)?;
@@ -197,18 +199,18 @@ fn misuse(run: &mut Run<'_>, way: Use, matrix: &str, foreign: &[Vec<u8>]) -> Res
         format!("processes {status:?} and this log: {}", tail(&log)),
     )?;
     for (target, expected) in expected.iter().enumerate() {
-        let now = disks::copy_of(&run.deployment.disk(target))?;
+        let now = disks::copy_of(&run.deployment.backing_file(target))?;
         Violation::unless(
             now == *expected,
             format!("no byte of target {target} to change"),
             format!("changes at {:?}", changes(expected, &now)),
         )?;
-        disks::put(&run.deployment.disk(target), &before[target])?;
+        disks::put(&run.deployment.backing_file(target), &before[target])?;
     }
-    run.deployment.service_flags = flags;
-    run.deployment.logical_block_size = Some(run.form().block_size);
-    run.deployment.order = (0..run.form().targets()).collect();
-    run.deployment.service_layout = None;
+    run.setup.service_flags = flags;
+    run.setup.logical_block_size = Some(run.form().block_size);
+    run.setup.order = (0..run.form().targets()).collect();
+    run.setup.service_layout = None;
     Ok(())
 }
 
@@ -227,7 +229,7 @@ fn changes(before: &[u8], now: &[u8]) -> Vec<usize> {
 /// Fails if the current session of the service has something to rebuild or to verify.
 fn expect_nothing_to_do(run: &mut Run<'_>, when: &str) -> Result<(), Violation> {
     run.wait_until_whole()?;
-    let log = run.deployment.log();
+    let log = run.deployment.log(Part::Service);
     let is_work = |event: &LogEvent<'_>| {
         matches!(
             event,
@@ -246,7 +248,7 @@ fn expect_nothing_to_do(run: &mut Run<'_>, when: &str) -> Result<(), Violation> 
 }
 
 fn expect_success(run: &mut Run<'_>, part: Part, when: &str) -> Result<(), Violation> {
-    let status = run.deployment.terminate(part)?;
+    let status = run.terminate(part)?;
     Violation::unless(
         status.success(),
         format!("exit status 0 of {part:?} after SIGTERM {when}"),
@@ -257,10 +259,10 @@ fn expect_success(run: &mut Run<'_>, part: Part, when: &str) -> Result<(), Viola
 fn stop_without_client(run: &mut Run<'_>) -> Result<(), Violation> {
     run.start()?;
     run.fill()?;
-    run.deployment.terminate(Part::FrontEnd)?;
+    run.terminate(Part::FrontEnd)?;
     if run.rng.bool() {
         expect_success(run, Part::Service, "right after its client")?;
-        run.deployment.start_service()?;
+        run.start_part(Part::Service)?;
     }
     run.sleep(0..300);
     expect_success(run, Part::Service, "without a client")?;
@@ -269,7 +271,7 @@ fn stop_without_client(run: &mut Run<'_>) -> Result<(), Violation> {
             expect_success(run, Part::Target(target), "without a service")?;
         }
     }
-    run.deployment.start()?;
+    run.start_processes()?;
     expect_nothing_to_do(run, "after SIGTERM without a client")?;
     run.read_all("after a clean stop")
 }
@@ -293,10 +295,10 @@ fn stop_with_client(run: &mut Run<'_>) -> Result<(), Violation> {
         }
         if run.rng.bool() {
             for target in 0..run.form().targets() {
-                run.deployment.terminate(Part::Target(target))?;
+                run.terminate(Part::Target(target))?;
             }
         }
-        run.deployment.start()?;
+        run.start_processes()?;
         load.wait_for(10, "after SIGTERM")?;
         load.expect_no_error("over a clean stop of the service")?;
         load.stop()?;
@@ -317,11 +319,11 @@ fn stop_degraded(run: &mut Run<'_>) -> Result<(), Violation> {
     missed.sort_unstable();
     missed.dedup();
     expect_success(run, Part::Service, "with a target offline")?;
-    run.deployment.start_target(target)?;
-    run.deployment.start_service()?;
+    run.start_part(Part::Target(target))?;
+    run.start_part(Part::Service)?;
     run.read_all("after a clean stop with a target offline")?;
     run.wait_until_whole()?;
-    let log = run.deployment.log();
+    let log = run.deployment.log(Part::Service);
     let resync = log::events(&log).find(|it| matches!(it, LogEvent::ResyncStarted { .. }));
     Violation::unless(
         resync.is_none(),
