@@ -11,6 +11,7 @@ mod demo;
 mod generate;
 mod monitor;
 mod sdk;
+mod set;
 mod table;
 
 use std::error::Error;
@@ -53,6 +54,8 @@ enum Command {
     Conformance(conformance::Options),
     /// softdoca for C and C++: install its library, headers and pkg-config files
     Sdk(sdk::Options),
+    /// Sets of targets, from their backing files: which are current, and whether all blocks are intact
+    Set(set::Options),
     /// Show counters and state of roles with --metrics: a table or JSON
     Status(monitor::StatusOptions),
     /// Show counters and state of roles continuously, with rates
@@ -136,6 +139,7 @@ fn main() -> ExitCode {
         Command::Bench(options) => bench::run(&options),
         Command::Conformance(options) => conformance::run(&options),
         Command::Sdk(options) => sdk::run(&options),
+        Command::Set(options) => set::run(&options),
         Command::Status(options) => monitor::status(&options),
         Command::Top(options) => monitor::top(&options),
         Command::Generate(options) => generate::run(&options),

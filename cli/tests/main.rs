@@ -24,6 +24,7 @@ mod record_replay;
 mod role;
 mod sdk;
 mod sessions;
+mod set;
 mod terminal;
 mod tls;
 mod torture;

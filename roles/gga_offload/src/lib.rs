@@ -11,6 +11,7 @@ mod app;
 mod data_path;
 mod engine;
 pub mod layout;
+pub mod offline;
 pub mod simulation;
 mod statistics;
 

@@ -23,7 +23,7 @@ use wire::backing::{
 };
 
 use crate::content::{Content, Geometry, io_failure};
-use crate::metadata::{Boot, Medium, Places, StoredSuperblock};
+use crate::metadata::{Boot, Medium, Places, StoredSuperblock, checksum};
 use crate::versions::{Log, SlotArea, Tail, parse_slot};
 
 /// Alignment of direct I/O if the file system does not report it; also the largest supported alignment.
@@ -265,21 +265,7 @@ impl BackingFile {
                 "{name}: expected a device of at least {length} bytes, in whole sectors of {sector}"
             )));
         }
-        let mut places = [[0; RECORD_SIZE]; 2];
-        for (bytes, offset) in places.iter_mut().zip(RECORD_OFFSETS) {
-            file.read_exact_at(bytes, offset).map_err(failed)?;
-        }
-        let mut damaged = 0;
-        let places = Places::new(&places, |why| {
-            damaged += 1;
-            tracing::warn!("{name}: a superblock is damaged: {why}");
-        });
-        if damaged == RECORD_OFFSETS.len() {
-            // Not a blank one: targets without superblocks form a new set.
-            return Err(Failure::invalid(format!(
-                "{name}: both superblocks are damaged, or of another version: what the blocks are is unknown; use a new backing file, which the set rebuilds"
-            )));
-        }
+        let places = read_superblocks(&file, name)?;
         let mut loss = [0; Loss::SIZE];
         file.read_exact_at(&mut loss, LOSS_OFFSET).map_err(failed)?;
         let recorder = file.try_clone().map_err(failed)?;
@@ -355,34 +341,7 @@ impl BackingFile {
     ///
     /// The file cannot be read.
     pub fn read_versions(&self, block_size: u32) -> Result<(Log, Places<Tail>), Failure> {
-        let failed = |error: io::Error| io_failure(&self.name, &error);
-        let mut places = [[0; VersionTail::SIZE]; 2];
-        for (bytes, offset) in places.iter_mut().zip(TAIL_OFFSETS) {
-            self.file.read_exact_at(bytes, offset).map_err(failed)?;
-        }
-        let places = Places::<Tail>::new(&places, |why| {
-            tracing::warn!("{}: a tail of versions is damaged: {why}", self.name);
-        });
-        let tail = places.newest().unwrap_or_default();
-        let SlotArea {
-            slot_size, count, ..
-        } = self.slots;
-        let slot_size = slot_size as usize;
-        let mut found = Vec::new();
-        let most = (PIECE / slot_size.max(1)).max(1);
-        let mut piece = vec![0; most.min(count as usize) * slot_size];
-        let mut first = 0;
-        while first < count {
-            let slots = (count - first).min(most as u32);
-            let bytes = &mut piece[..slots as usize * slot_size];
-            let offset = self.slots.offset_of(first);
-            self.file.read_exact_at(bytes, offset).map_err(failed)?;
-            for (slot, bytes) in (first..).zip(bytes.chunks_exact(slot_size)) {
-                found.extend(parse_slot(slot, bytes, block_size as usize));
-            }
-            first += slots;
-        }
-        let log = Log::restore(count, tail, &found);
+        let (log, places) = read_versions(&self.file, &self.name, self.slots, block_size)?;
         let versions = log.unretired().len();
         if versions != 0 {
             tracing::info!(
@@ -558,8 +517,74 @@ fn lock(file: &File, name: &str) -> Result<(), Failure> {
     }
 }
 
+/// Reads the superblocks of a file.
+///
+/// # Errors
+///
+/// The file cannot be read, or both superblocks are damaged.
+pub(crate) fn read_superblocks(
+    file: &File,
+    name: &str,
+) -> Result<Places<StoredSuperblock>, Failure> {
+    let mut places = [[0; RECORD_SIZE]; 2];
+    for (bytes, offset) in places.iter_mut().zip(RECORD_OFFSETS) {
+        file.read_exact_at(bytes, offset)
+            .map_err(|error| io_failure(name, &error))?;
+    }
+    let mut damaged = 0;
+    let places = Places::new(&places, |why| {
+        damaged += 1;
+        tracing::warn!("{name}: a superblock is damaged: {why}");
+    });
+    if damaged == RECORD_OFFSETS.len() {
+        // Not a blank one: targets without superblocks form a new set.
+        return Err(Failure::invalid(format!(
+            "{name}: both superblocks are damaged, or of another version: what the blocks are is unknown; use a new backing file, which the set rebuilds"
+        )));
+    }
+    Ok(places)
+}
+
+/// Reads the versions that are in the slots of a file with blocks of this size in bytes.
+///
+/// # Errors
+///
+/// The file cannot be read.
+pub(crate) fn read_versions(
+    file: &File,
+    name: &str,
+    slots: SlotArea,
+    block_size: u32,
+) -> Result<(Log, Places<Tail>), Failure> {
+    let failed = |error: io::Error| io_failure(name, &error);
+    let mut places = [[0; VersionTail::SIZE]; 2];
+    for (bytes, offset) in places.iter_mut().zip(TAIL_OFFSETS) {
+        file.read_exact_at(bytes, offset).map_err(failed)?;
+    }
+    let places = Places::<Tail>::new(&places, |why| {
+        tracing::warn!("{name}: a tail of versions is damaged: {why}");
+    });
+    let tail = places.newest().unwrap_or_default();
+    let (slot_size, count) = (slots.slot_size as usize, slots.count);
+    let mut found = Vec::new();
+    let most = (PIECE / slot_size.max(1)).max(1);
+    let mut piece = vec![0; most.min(count as usize) * slot_size];
+    let mut first = 0;
+    while first < count {
+        let now = (count - first).min(most as u32);
+        let bytes = &mut piece[..now as usize * slot_size];
+        file.read_exact_at(bytes, slots.offset_of(first))
+            .map_err(failed)?;
+        for (slot, bytes) in (first..).zip(bytes.chunks_exact(slot_size)) {
+            found.extend(parse_slot(slot, bytes, block_size as usize));
+        }
+        first += now;
+    }
+    Ok((Log::restore(count, tail, &found), places))
+}
+
 /// Size of a file or block device in bytes.
-fn size(file: &File) -> io::Result<u64> {
+pub(crate) fn size(file: &File) -> io::Result<u64> {
     let mut file = file;
     file.seek(SeekFrom::End(0))
 }
@@ -760,16 +785,37 @@ fn has_magic(start: &[u8]) -> bool {
 /// Returns `true` if a file starts with a complete header, of any geometry: it contains or contained blocks.
 #[must_use]
 pub fn is_header(start: &[u8]) -> bool {
-    Header::parse(start).is_ok_and(|header| header.checksum == checksum(start))
+    Header::parse(start).is_ok_and(|header| header.checksum == checksum(&start[..HEADER_SIZE]))
 }
 
 /// Checks the start of a file of `length` bytes, at most [`HEADER_SIZE`] bytes of it, and returns what its header says.
 ///
 /// # Errors
 ///
-/// The file has another format or version, a corrupt header, another geometry, is too short, or its creation was
-/// interrupted. The text says what was expected and what was found.
+/// As for [`parse_header`], or it has another geometry. The text says what was expected and what was found.
 pub fn check(start: &[u8], length: u64, expected: Geometry) -> Result<FileHeader, Failure> {
+    let header = intact_header(start)?;
+    let found = geometry_of(&header);
+    if found != expected {
+        return Err(Failure::invalid(format!(
+            "expected {} blocks of {} bytes, as --block-count and --block-size or the .sbc file say, found {} blocks of {} bytes",
+            expected.block_count, expected.block_size, found.block_count, found.block_size
+        )));
+    }
+    complete_header(&header, length)
+}
+
+/// Returns what the header of a file of `length` bytes says, which starts with these bytes, at most [`HEADER_SIZE`].
+///
+/// # Errors
+///
+/// The file has another format or version, a corrupt header, is too short, or its creation was interrupted. The text says what was expected and what was
+/// found.
+pub fn parse_header(start: &[u8], length: u64) -> Result<FileHeader, Failure> {
+    complete_header(&intact_header(start)?, length)
+}
+
+fn intact_header(start: &[u8]) -> Result<Header, Failure> {
     if start.iter().all(|&byte| byte == 0) {
         return Err(Failure::invalid(
             "expected the header of a backing file, found zeros: its creation was cut short, or it is no backing file",
@@ -778,33 +824,35 @@ pub fn check(start: &[u8], length: u64, expected: Geometry) -> Result<FileHeader
     let header = Header::parse(start).map_err(|error| {
         Failure::from(error).context("expected the header of a backing file of this version")
     })?;
-    let (said, is) = (header.checksum, checksum(start));
+    let (said, is) = (header.checksum, checksum(&start[..HEADER_SIZE]));
     if said != is {
         return Err(Failure::invalid(format!(
             "the header is damaged: expected the checksum {is:#010x}, found {said:#010x}"
         )));
     }
-    let found = Geometry {
+    Ok(header)
+}
+
+fn geometry_of(header: &Header) -> Geometry {
+    Geometry {
         block_size: header.block_size,
         block_count: header.block_count,
-    };
-    if found != expected {
-        return Err(Failure::invalid(format!(
-            "expected {} blocks of {} bytes, as --block-count and --block-size or the .sbc file say, found {} blocks of {} bytes",
-            expected.block_count, expected.block_size, found.block_count, found.block_size
-        )));
     }
+}
+
+fn complete_header(header: &Header, length: u64) -> Result<FileHeader, Failure> {
+    let geometry = geometry_of(header);
     let slots = SlotArea {
         offset: header.slots_offset,
         slot_size: header.slot_size,
         count: header.version_slots,
     };
-    if !slots.fits(found, CONTENT_OFFSET) {
+    if !slots.fits(geometry, CONTENT_OFFSET) {
         return Err(Failure::invalid(format!(
             "expected slots for versions of blocks behind the blocks, or none, found {slots:?}"
         )));
     }
-    let content_end = CONTENT_OFFSET.saturating_add(found.capacity());
+    let content_end = CONTENT_OFFSET.saturating_add(geometry.capacity());
     let needed = content_end.max(slots.end().unwrap_or(u64::MAX));
     if length < needed {
         return Err(Failure::invalid(format!(
@@ -813,16 +861,10 @@ pub fn check(start: &[u8], length: u64, expected: Geometry) -> Result<FileHeader
     }
     let number = u128::from(header.identity_high) << 64 | u128::from(header.identity_low);
     Ok(FileHeader {
-        geometry: found,
+        geometry,
         identity: Identity(number.to_be_bytes()),
         slots,
     })
-}
-
-/// Checksum of the bytes before it.
-fn checksum(header: &[u8]) -> u32 {
-    let end = HEADER_SIZE - size_of::<u32>();
-    crc_fast::crc32_iscsi(&header[..end.min(header.len())])
 }
 
 /// Maximum number of blocks with a bit of their own: 8 MiB of bits, for 256 GiB in blocks of 4096 bytes.

@@ -11,6 +11,7 @@ pub mod backing;
 pub mod content;
 mod data_path;
 mod metadata;
+pub mod offline;
 pub mod request;
 pub mod session;
 pub mod store;

@@ -29,20 +29,11 @@ impl MetadataStore {
 
     /// The superblock reported to a service.
     pub(crate) fn superblock(&self) -> Option<Superblock> {
-        self.stored.map(|stored| Superblock {
-            state: if self.is_in_doubt() {
-                RecordState::InDoubt
-            } else {
-                stored.superblock.state
-            },
-            ..stored.superblock
-        })
+        self.stored.map(|stored| stored.reported(self.boot))
     }
 
-    /// Returns `true` if the machine was restarted since blocks were written that may not have been durable.
     fn is_in_doubt(&self) -> bool {
-        let since = self.stored.and_then(|stored| stored.since);
-        since.is_some_and(|since| since != self.boot)
+        self.stored.is_some_and(|it| it.is_in_doubt(self.boot))
     }
 
     /// Stores this superblock in place of the previous one. It survives the end of the process when this returns, and
@@ -162,6 +153,27 @@ pub struct StoredSuperblock {
     pub superblock: Superblock,
     /// Boot in which blocks were written that may not be durable. `None` if all are durable.
     pub since: Option<Boot>,
+}
+
+impl StoredSuperblock {
+    /// Returns `true` if the machine was restarted since blocks were written that may not have been durable.
+    fn is_in_doubt(&self, boot: Boot) -> bool {
+        self.since.is_some_and(|since| since != boot)
+    }
+
+    /// The superblock that a target reports in this boot of its machine.
+    #[must_use]
+    pub fn reported(&self, boot: Boot) -> Superblock {
+        let state = if self.is_in_doubt(boot) {
+            RecordState::InDoubt
+        } else {
+            self.superblock.state
+        };
+        Superblock {
+            state,
+            ..self.superblock
+        }
+    }
 }
 
 /// Encodes a superblock with this sequence number, which is at least 1.
@@ -372,9 +384,9 @@ impl<R: Record> Places<R> {
     }
 }
 
-/// CRC-32C of the bytes before the checksum, which comes last.
-fn checksum(superblock: &[u8]) -> u32 {
-    crc_fast::crc32_iscsi(&superblock[..superblock.len() - size_of::<u32>()])
+/// CRC-32C of the bytes of a record before its checksum, which comes last.
+pub(crate) fn checksum(record: &[u8]) -> u32 {
+    crc_fast::crc32_iscsi(&record[..record.len() - size_of::<u32>()])
 }
 
 #[cfg(test)]

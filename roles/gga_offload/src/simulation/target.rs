@@ -201,11 +201,32 @@ pub(super) struct Applying {
     next: usize,
 }
 
+/// A copy of a disk.
+#[derive(Debug, Clone)]
+pub(super) struct Copied {
+    /// Moment at which it was made.
+    pub(super) at: u64,
+    /// Blocks that were damaged on the disk.
+    pub(super) damaged: BTreeSet<u64>,
+    pub(super) disk: Disk,
+}
+
+impl Copied {
+    /// Moment whose content of a block the copy may have.
+    pub(super) fn since(&self, block: u64) -> u64 {
+        if self.damaged.contains(&block) {
+            0
+        } else {
+            self.at
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct SimulatedTarget {
     pub(super) disk: Disk,
     /// An earlier copy of the disk.
-    pub(super) copy: Option<(u64, Disk)>,
+    pub(super) copy: Option<Copied>,
     /// Its own disk, while it has a foreign one.
     pub(super) own: Option<Disk>,
     pub(super) is_up: bool,
@@ -235,8 +256,8 @@ pub(super) struct SimulatedTarget {
     pub(super) is_well: bool,
     /// `true` if its machine has lost power since it was well.
     pub(super) has_lost_power: bool,
-    /// Moment at which the copy was made that has taken the place of its disk since it was well.
-    pub(super) copied_at: Option<u64>,
+    /// The copy that has taken the place of its disk since it was well.
+    pub(super) in_use: Option<Copied>,
     /// Time at which it is reachable again.
     pub(super) trouble_until: Duration,
 }
@@ -263,7 +284,7 @@ impl SimulatedTarget {
             applying: None,
             is_well: true,
             has_lost_power: false,
-            copied_at: None,
+            in_use: None,
             trouble_until: Duration::ZERO,
         }
     }

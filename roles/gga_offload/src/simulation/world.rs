@@ -15,7 +15,7 @@ use super::oracle::{
     bytes_of, decode, payload,
 };
 use super::service::{Attempt, PARKING_TIMEOUT, Phase, REQUESTS, STALL_TIMEOUT, Service, request};
-use super::target::{Bytes, Disk, SimulatedTarget};
+use super::target::{Bytes, Copied, Disk, SimulatedTarget};
 use super::{Broken, Change, Script, Step, Totals};
 use crate::engine::assembly::{Assembly, Found, Instructions, Log, Refusal, assemble};
 use crate::engine::chunk::{self, Place, Stamp};
@@ -790,7 +790,7 @@ impl<'a> World<'a> {
             // The service that has noticed the exchange of a disk may not have recorded it.
             for target in 0..3 {
                 let member = Target::ALL[target];
-                if self.targets[target].copied_at.is_some() {
+                if self.targets[target].in_use.is_some() {
                     for (silent, damaged) in self.silent.iter_mut().zip(&self.damaged) {
                         if damaged.contains(member) {
                             silent.insert(member);
@@ -1455,7 +1455,8 @@ impl<'a> World<'a> {
     /// Two members of a block are wrong at once, one of them with a lost write, or an old copy.
     fn lose_two(&mut self, block: usize) {
         let copies = self.damaged[block].iter();
-        let since = copies.filter_map(|it| self.targets[it.number()].copied_at);
+        let copies = copies.filter_map(|it| self.targets[it.number()].in_use.as_ref());
+        let since = copies.map(|it| it.since(block as u64));
         self.registers[block].lost_two(since.min());
         for io in &mut self.ios {
             for (reading, read) in io.readings.iter_mut().zip(io.block..) {
@@ -1495,11 +1496,11 @@ impl<'a> World<'a> {
         match change {
             Change::None => {}
             Change::Copy => {
-                if let Some((copied_at, mut copy)) = self.targets[number].copy.clone() {
+                if let Some(mut copy) = self.targets[number].copy.clone() {
                     // The file was written as a whole.
-                    copy.sync();
-                    self.targets[number].copied_at = Some(copied_at);
-                    self.replace_disk(number, copy);
+                    copy.disk.sync();
+                    self.targets[number].in_use = Some(copy.clone());
+                    self.replace_disk(number, copy.disk);
                 }
             }
             Change::Empty => {
@@ -1570,7 +1571,7 @@ impl<'a> World<'a> {
         }
         let target = &mut self.targets[number];
         if target.disk.identity != disk.identity {
-            target.copied_at = None;
+            target.in_use = None;
         }
         target.disk = disk;
         // The disk that another set's had taken the place of does not come back.
@@ -1870,7 +1871,7 @@ impl<'a> World<'a> {
             .damaged
             .iter()
             .any(|it| it.contains(Target::ALL[target]));
-        if is_same && it.session == session && it.copied_at.is_none() && !has_lost_a_write {
+        if is_same && it.session == session && it.in_use.is_none() && !has_lost_a_write {
             let what = format!("target {target} was not admitted, and it has its data: {why}");
             return self.violate(Promise::Available, what);
         }
@@ -2205,7 +2206,7 @@ impl<'a> World<'a> {
         for &number in &served {
             self.targets[number].is_well = true;
             self.targets[number].has_lost_power = false;
-            self.targets[number].copied_at = None;
+            self.targets[number].in_use = None;
         }
         if is_new {
             self.check_redundancy(false);
@@ -2573,10 +2574,16 @@ impl<'a> World<'a> {
                 self.unwell(target, now + time);
             }
             Step::Copy => {
-                let moment = self.moment();
-                for target in &mut self.targets {
+                let at = self.moment();
+                for (member, target) in Target::ALL.iter().zip(&mut self.targets) {
                     if target.disk.identity != FOREIGN {
-                        target.copy = Some((moment, target.disk.clone()));
+                        let damaged = (0u64..).zip(&self.damaged);
+                        let damaged = damaged.filter(|(_, it)| it.contains(*member));
+                        target.copy = Some(Copied {
+                            at,
+                            damaged: damaged.map(|(block, _)| block).collect(),
+                            disk: target.disk.clone(),
+                        });
                     }
                 }
             }
@@ -2585,7 +2592,7 @@ impl<'a> World<'a> {
                 if it
                     .copy
                     .as_ref()
-                    .is_none_or(|(_, it)| it.superblock.is_none())
+                    .is_none_or(|it| it.disk.superblock.is_none())
                     || !it.is_up
                     || it.disk.identity == FOREIGN
                     || !self.may_lose(target)

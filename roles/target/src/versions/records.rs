@@ -6,7 +6,7 @@ use wire::backing::{TAIL_OFFSETS, VersionSlot, VersionTail};
 
 use super::{Found, Tail, Version, slot_count};
 use crate::content::Geometry;
-use crate::metadata::Record;
+use crate::metadata::{Record, checksum};
 
 /// Alignment of slots in bytes: that of the strictest disks and file systems.
 const ALIGNMENT: u64 = 4096;
@@ -182,9 +182,4 @@ impl Record for Tail {
         };
         Ok(Some((record.sequence, tail)))
     }
-}
-
-/// Checksum of the bytes before it.
-fn checksum(record: &[u8]) -> u32 {
-    crc_fast::crc32_iscsi(&record[..record.len() - size_of::<u32>()])
 }
