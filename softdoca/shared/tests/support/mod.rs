@@ -308,18 +308,19 @@ pub fn channel(server: &Sdk, client: &Sdk) -> (String, String) {
     // The client exits with this status (sysexits.h) if there is no server yet, and is started again.
     const EX_UNAVAILABLE: i32 = 69;
     let deadline = Instant::now() + Duration::from_secs(30);
-    loop {
-        let client = start(&mut command(client, &client_program, "client"));
-        let finished = client.wait_with_output().expect("its output");
+    let printed = loop {
+        let finished = command(client, &client_program, "client")
+            .output()
+            .expect("a process");
         if finished.status.success() {
-            let printed = String::from_utf8(finished.stdout).expect("UTF-8");
-            return (output(running, "server"), printed);
+            break String::from_utf8_lossy(&finished.stdout).into_owned();
         }
         assert!(
             finished.status.code() == Some(EX_UNAVAILABLE) && Instant::now() < deadline,
             "{finished:?}"
         );
-    }
+    };
+    (output(running, "server"), printed)
 }
 
 /// `examples/rdma_write.cpp`.
