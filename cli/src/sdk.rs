@@ -11,7 +11,7 @@ use doca::{DeviceInfo, FunctionType, RepresentorInfo};
 use flate2::read::GzDecoder;
 use role_common::{errln, out, outln};
 use serde::Serialize;
-use softdoca_sdk::{Directories, Layout, Side, environment, install};
+use softdoca_sdk::{Directories, Layout, Release, Side, environment, install};
 use tabled::builder::Builder;
 use tempfile::TempDir;
 
@@ -21,6 +21,7 @@ const EXAMPLES: &str = "\
 Examples:
   doca-storage sdk install --prefix ~/softdoca
   doca-storage sdk install --layout nvidia --prefix /opt/mellanox/doca
+  doca-storage sdk install --api 2.5 --prefix ~/softdoca-2.5
   eval \"$(doca-storage sdk env --prefix ~/softdoca)\"
   cc program.c $(pkg-config --cflags --libs doca-comch) -o program";
 
@@ -57,6 +58,11 @@ struct Install {
     #[arg(long)]
     dpu: bool,
 
+    /// Release of DOCA that programs are written for: its headers, packages and library names. 2.5 and 2.6 have doca_cc_*
+    /// instead of doca_comch_*, with different names of tasks
+    #[arg(long, value_enum, default_value = "3.3")]
+    api: Api,
+
     /// Shared library to install [default: the one installed with this executable; otherwise built by cargo, from the
     /// checkout of the working directory or of this executable, or from embedded sources]
     #[arg(long, value_name = "FILE")]
@@ -69,6 +75,28 @@ enum LayoutName {
     Plain,
     /// As in NVIDIA's packages: lib/x86_64-linux-gnu or lib/aarch64-linux-gnu, and names with versions
     Nvidia,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Api {
+    /// LTS of 2023
+    #[value(name = "2.5")]
+    V2_5,
+    #[value(name = "2.6")]
+    V2_6,
+    /// For programs of 3.x
+    #[value(name = "3.3")]
+    V3_3,
+}
+
+impl From<Api> for Release {
+    fn from(api: Api) -> Self {
+        match api {
+            Api::V2_5 => Self::V2_5,
+            Api::V2_6 => Self::V2_6,
+            Api::V3_3 => Self::V3_3,
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -115,7 +143,7 @@ impl Install {
             Some(library) => Library::named(library.clone()),
             None => find()?,
         };
-        let installed = install(library.path(), &prefix, layout)?;
+        let installed = install(library.path(), &prefix, layout, self.api.into())?;
         table::say!(
             "installed {}, {} headers and {} packages",
             installed.library.display(),

@@ -66,6 +66,40 @@ fn an_installation_has_an_environment() {
 }
 
 #[test]
+fn an_installation_for_2_5_has_comm_channel() {
+    let directory = tempfile::tempdir().unwrap();
+    let library = directory.path().join("library.so");
+    let prefix = directory.path().join("prefix");
+    let install = |api: &str| {
+        sdk(&[
+            "install",
+            "--api",
+            api,
+            "--prefix",
+            text(&prefix),
+            "--library",
+            text(&library),
+        ])
+    };
+    // A library that is not of this version has no place for the release.
+    fs::write(&library, b"\x7fELF and more").unwrap();
+    let refused = install("2.5");
+    assert!(!refused.status.success() && !prefix.exists(), "{refused:?}");
+    assert!(lossy(&refused.stderr).contains("2.5"), "{refused:?}");
+    let unknown = install("2.4");
+    assert!(lossy(&unknown.stderr).contains("2.6"), "{unknown:?}");
+
+    let content = b"\x7fELF softdoca is installed for release 3.3\0libsoftdoca.so.3\0";
+    fs::write(&library, content).unwrap();
+    let installed = install("2.5");
+    assert!(installed.status.success(), "{installed:?}");
+    assert!(prefix.join("include/doca_cc.h").exists());
+    assert!(prefix.join("lib/libdoca_cc.so").exists());
+    let host = sdk(&["env", "--prefix", text(&prefix)]);
+    assert!(host.status.success(), "{host:?}");
+}
+
+#[test]
 fn the_layout_of_nvidia_has_an_environment() {
     let directory = tempfile::tempdir().unwrap();
     let library = directory.path().join("library.so");

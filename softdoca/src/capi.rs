@@ -1,4 +1,5 @@
-//! The C API over the engine: a file implements one DOCA header, or the headers of one kind of object.
+//! The C API over the engine: a file implements one DOCA header, or the headers of one kind of object; `earlier` has the
+//! functions that only earlier releases have.
 //!
 //! A function in this module checks its pointers, calls the engine and maps the result to a `doca_error_t`. No panic
 //! crosses into C, and no other module defines `extern "C"` functions for programs.
@@ -22,6 +23,7 @@ mod doca_pe;
 mod doca_rdma;
 mod doca_sha;
 mod doca_sync_event;
+mod earlier;
 #[cfg(test)]
 pub(crate) mod testing;
 

@@ -31,15 +31,19 @@ mod verbs;
 use std::ffi::CStr;
 use std::sync::OnceLock;
 
+use doca_abi::{RELEASE_MARKER, Release};
 use error::{Error, Result};
 
 /// Environment variable that names a release.
 pub const API_VARIABLE: &str = "SOFTDOCA_API";
 
-/// The DOCA release that a process sees where releases differ in values. Programs compiled with the headers of an older
-/// release set it in the environment ([`API_VARIABLE`]).
+/// The DOCA release that a process sees where releases differ in values: that of the installation, unless the environment
+/// ([`API_VARIABLE`]) names another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Api {
+    /// 2.5 LTS, with `doca_cc_*`.
+    V2_5,
+    V2_6,
     /// 3.0: parameter type numbers before device types were inserted.
     V3_0,
     V3_1,
@@ -50,23 +54,43 @@ pub enum Api {
 
 impl Api {
     /// All releases, oldest first.
-    pub const ALL: [Api; 4] = [Api::V3_0, Api::V3_1, Api::V3_2, Api::V3_3];
+    pub const ALL: [Api; 6] = [
+        Api::V2_5,
+        Api::V2_6,
+        Api::V3_0,
+        Api::V3_1,
+        Api::V3_2,
+        Api::V3_3,
+    ];
 
-    /// The release of this process: the value of [`API_VARIABLE`], or the newest. Read once; an unknown release is logged.
+    /// The release of this process: the value of [`API_VARIABLE`], or that of the installation. Read once; an unknown
+    /// release is logged.
     pub fn current() -> Api {
         static CURRENT: OnceLock<Api> = OnceLock::new();
         *CURRENT.get_or_init(|| {
             let Some(name) = std::env::var_os(API_VARIABLE).filter(|name| !name.is_empty()) else {
-                return Api::V3_3;
+                return Api::installed();
             };
             let named = name.to_str().and_then(Api::from_name);
             named.unwrap_or_else(|| {
+                let installed = Api::installed();
                 let _ = Error::BadConfig.because(format_args!(
-                    "{API_VARIABLE}: expected 3.0, 3.1, 3.2 or 3.3, got {name:?}; going on with 3.3"
+                    "{API_VARIABLE}: expected 2.5, 2.6, 3.0, 3.1, 3.2 or 3.3, got {name:?}; going on with {}",
+                    installed.version().to_string_lossy()
                 ));
-                Api::V3_3
+                installed
             })
         })
+    }
+
+    /// The release whose headers the library was installed with: the installation writes it to [`INSTALLED`].
+    fn installed() -> Api {
+        // SAFETY: a valid reference.
+        let text = unsafe { std::ptr::read_volatile(&INSTALLED) };
+        std::str::from_utf8(&text[RELEASE_MARKER.len()..])
+            .ok()
+            .and_then(Api::from_name)
+            .unwrap_or(Api::V3_3)
     }
 
     /// Parses `3.2`, or `3.2.` followed by a patch level.
@@ -86,6 +110,8 @@ impl Api {
     /// The version string reported to programs.
     pub fn version(self) -> &'static CStr {
         match self {
+            Api::V2_5 => c"2.5.0",
+            Api::V2_6 => c"2.6.0",
             Api::V3_0 => c"3.0.0",
             Api::V3_1 => c"3.1.0",
             Api::V3_2 => c"3.2.0",
@@ -93,6 +119,17 @@ impl Api {
         }
     }
 }
+
+/// The release of the installation, after a marker by which the installation finds it in the library's file. To be read
+/// with `read_volatile`: otherwise the compiler may use this value instead of the one that the installation has written.
+#[used]
+static INSTALLED: [u8; RELEASE_MARKER.len() + 3] = {
+    let mut text = [0; RELEASE_MARKER.len() + 3];
+    let (marker, release) = text.split_at_mut(RELEASE_MARKER.len());
+    marker.copy_from_slice(RELEASE_MARKER.as_bytes());
+    release.copy_from_slice(Release::CURRENT.name().as_bytes());
+    text
+};
 
 /// A decoder of untrusted bytes.
 #[derive(Debug, Clone, Copy)]
@@ -153,6 +190,8 @@ mod tests {
     #[test]
     fn releases_have_names_with_and_without_patch() {
         for (name, expected) in [
+            ("2.5", Some(Api::V2_5)),
+            ("2.6.0", Some(Api::V2_6)),
             ("3.0", Some(Api::V3_0)),
             ("3.2", Some(Api::V3_2)),
             ("3.2.2", Some(Api::V3_2)),
@@ -172,7 +211,8 @@ mod tests {
     fn the_newest_is_that_of_the_headers() {
         use doca_abi::{DOCA_VERSION_MAJOR, DOCA_VERSION_MINOR, DOCA_VERSION_PATCH};
         let expected = format!("{DOCA_VERSION_MAJOR}.{DOCA_VERSION_MINOR}.{DOCA_VERSION_PATCH}");
-        assert_eq!(Api::ALL[3].version().to_str(), Ok(&*expected));
+        assert_eq!(Api::ALL.last(), Some(&Api::installed()));
+        assert_eq!(Api::installed().version().to_str(), Ok(&*expected));
     }
 
     #[test]

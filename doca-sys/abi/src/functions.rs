@@ -8,9 +8,12 @@ mod comch;
 mod core;
 mod crypto;
 mod dev;
+mod earlier;
 mod memory;
 mod rdma;
 mod sync_event;
+
+use crate::{Earlier, Release};
 
 /// Hands every header's function declarations to the macro `$callback`, one call per header.
 ///
@@ -163,6 +166,34 @@ pub const fn headers() -> &'static [Header] {
     HEADERS
 }
 
+macro_rules! earlier {
+    ([] $(header $header:literal since $since:ident until $until:ident { $(
+        fn $name:ident $(as $symbol:ident)? ($($param:ident: $ty:ty),* $(,)?) $(-> $ret:ty)?
+            $(= $target:ident $(($($argument:expr),* $(,)?))? $(as $cast:ty)?)?;
+    )* })*) => {
+        &[$($(
+            Earlier {
+                since: Release::$since,
+                until: Release::$until,
+                decl: EarlierFunction {
+                    function: FunctionDecl {
+                        header: $header,
+                        name: stringify!($name),
+                        doc: "",
+                        params: &[$(Parameter { name: stringify!($param), ty: Type(stringify!($ty)) }),*],
+                        ret: [$(Some(Type(stringify!($ret))),)? None][0],
+                    },
+                    symbol: [$(stringify!($symbol),)? stringify!($name)][0],
+                    current: [$(Some(stringify!($target)),)? None][0],
+                },
+            },
+        )*)*]
+    };
+}
+
+/// Functions of earlier releases: see [`doca_earlier_functions!`](crate::doca_earlier_functions).
+pub const EARLIER_FUNCTIONS: &[Earlier<EarlierFunction>] = crate::doca_earlier_functions!(earlier);
+
 /// Functions that NVIDIA's headers define inline: its libraries do not have these symbols, softdoca does.
 pub const INLINE_IN_SDK: &[&str] = &[
     "doca_version",
@@ -226,6 +257,17 @@ pub struct FunctionDecl {
     pub params: &'static [Parameter],
     /// Type of the result; `None` for `void`.
     pub ret: Option<Type>,
+}
+
+/// A function of releases before the current one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EarlierFunction {
+    /// Its declaration, without documentation.
+    pub function: FunctionDecl,
+    /// The symbol that the library exports: the name, or another one if a current function has the name.
+    pub symbol: &'static str,
+    /// The current function that it calls; `None` if softdoca defines it.
+    pub current: Option<&'static str>,
 }
 
 /// A header and the functions it declares.

@@ -8,7 +8,8 @@
 //! Items have the names of the C API. Enums are integers with constants and not Rust enums, because the other side of
 //! an ABI may send any value.
 //!
-//! This is the API of DOCA 3.3, as far as its storage applications and the Comch and RDMA samples use it.
+//! This is the API of DOCA 3.3, as far as its storage applications and the Comch and RDMA samples use it. What earlier
+//! releases declare differently is in [`EARLIER_FUNCTIONS`] and in the tables beside it.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -19,15 +20,17 @@ mod documented;
 mod enums;
 mod functions;
 mod handles;
+mod releases;
 
 pub use core::ffi::{c_char, c_int, c_void};
 pub use documented::{DOCUMENTED_ERRORS, DocumentedError, Provocation, Reason};
 pub use enums::*;
 pub use functions::{
-    CallbackDecl, ConstantDecl, EnumDecl, EnumValue, FunctionDecl, HandleDecl, Header,
-    INLINE_IN_SDK, Parameter, Pointer, Type, headers,
+    CallbackDecl, ConstantDecl, EARLIER_FUNCTIONS, EarlierFunction, EnumDecl, EnumValue,
+    FunctionDecl, HandleDecl, Header, INLINE_IN_SDK, Parameter, Pointer, Type, headers,
 };
 pub use handles::*;
+pub use releases::*;
 
 #[cfg(test)]
 mod tests {

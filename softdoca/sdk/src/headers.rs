@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use doca_abi::{
-    CALLBACKS, CONSTANTS, CallbackDecl, ENUMS, EnumDecl, FUNCTION_TYPEDEFS, FunctionDecl, HANDLES,
-    Parameter, Pointer, Type,
+    CONSTANTS, CallbackDecl, EnumDecl, FUNCTION_TYPEDEFS, HANDLES, Parameter, Pointer,
+    RENAMED_HANDLES, Release, Type,
 };
+
+use crate::declarations::{Declarations, Function};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
@@ -14,24 +16,27 @@ pub struct Header {
     pub text: String,
 }
 
-/// All headers, sorted by name.
+/// All headers of a release, sorted by name.
 ///
 /// The text depends only on the table.
-pub fn headers() -> Vec<Header> {
-    let names = Names::of_the_table();
-    let files: BTreeSet<&str> = doca_abi::headers()
+pub fn headers(release: Release) -> Vec<Header> {
+    let declarations = Declarations::of(release);
+    let names = Names::of(&declarations);
+    let files: BTreeSet<&str> = declarations
+        .functions
         .iter()
-        .map(|header| header.name)
-        .chain(doca_abi::ENUMS.iter().map(|decl| decl.header))
-        .chain(doca_abi::CONSTANTS.iter().map(|decl| decl.header))
-        .chain(doca_abi::CALLBACKS.iter().map(|decl| decl.header))
+        .map(|function| function.decl.header)
+        .chain(declarations.enums.iter().map(|decl| decl.header))
+        .chain(CONSTANTS.iter().map(|decl| decl.header))
+        .chain(declarations.callbacks.iter().map(|decl| decl.header))
         .chain(headers_with_parts())
+        .filter(|header| doca_abi::is_current_in(release, header))
         .collect();
     files
         .into_iter()
         .map(|name| Header {
             name,
-            text: text(name, &names),
+            text: text(name, &declarations, &names),
         })
         .collect()
 }
@@ -58,15 +63,19 @@ enum Kind {
 }
 
 /// Kind and defining header of every name.
-struct Names {
+struct Names<'a> {
+    declarations: &'a Declarations,
     definitions: Definitions,
 }
 
-impl Names {
-    fn of_the_table() -> Self {
+impl<'a> Names<'a> {
+    fn of(declarations: &'a Declarations) -> Self {
         let mut definitions = Definitions::new();
-        definitions.extend(ENUMS.iter().map(|decl| (decl.name, decl.header)));
-        definitions.extend(CALLBACKS.iter().map(|decl| (decl.name, decl.header)));
+        let Declarations {
+            enums, callbacks, ..
+        } = declarations;
+        definitions.extend(enums.iter().map(|decl| (decl.name, decl.header)));
+        definitions.extend(callbacks.iter().map(|decl| (decl.name, decl.header)));
         for name in [
             "doca_data",
             "doca_gather_list",
@@ -80,7 +89,10 @@ impl Names {
         }
         definitions.insert("doca_rdma_gid", "doca_rdma.h");
         definitions.insert("doca_clock_timespec_t", "doca_clock.h");
-        Self { definitions }
+        Self {
+            declarations,
+            definitions,
+        }
     }
 
     /// The header that defines a type; `None` for types of the language and opaque ones.
@@ -99,6 +111,7 @@ impl Names {
             "u64" => Kind::Plain("uint64_t"),
             "i32" => Kind::Plain("int32_t"),
             "i64" => Kind::Plain("int64_t"),
+            "f64" => Kind::Plain("double"),
             "usize" => Kind::Plain("size_t"),
             "bool" => Kind::Plain("bool"),
             "FILE" => Kind::Plain("FILE"),
@@ -107,13 +120,18 @@ impl Names {
             "doca_rdma_gid" | "doca_gather_list" => Kind::Struct(name),
             _ if FUNCTION_TYPEDEFS.contains(&name) => Kind::Function(name),
             _ => {
-                if let Some(decl) = ENUMS.iter().find(|decl| decl.name == name) {
+                if let Some(decl) = self
+                    .declarations
+                    .enums
+                    .iter()
+                    .find(|decl| decl.name == name)
+                {
                     if decl.tag == decl.name {
                         Kind::Enum(name)
                     } else {
                         Kind::Typedef(name)
                     }
-                } else if HANDLES.iter().any(|decl| decl.name == name) {
+                } else if is_handle(name) {
                     Kind::Handle(name)
                 } else {
                     assert!(
@@ -181,12 +199,18 @@ impl Names {
         }
     }
 
-    fn function(&self, function: &FunctionDecl) -> String {
-        let start = format!("{}(", self.result(function.ret, function.name));
+    fn function(&self, function: &Function) -> String {
+        let decl = function.decl;
+        let start = format!("{}(", self.result(decl.ret, decl.name));
+        let symbol = match function.symbol {
+            symbol if symbol == decl.name => String::new(),
+            // The library has the current function under the name.
+            symbol => format!(" __asm__(\"{symbol}\")"),
+        };
         format!(
-            "{}{};\n",
-            comment(function.doc),
-            wrapped(start, &self.parameters(function.params))
+            "{}{}{symbol};\n",
+            comment(decl.doc),
+            wrapped(start, &self.parameters(decl.params))
         )
     }
 
@@ -230,11 +254,19 @@ fn enumeration(decl: &EnumDecl) -> String {
     text
 }
 
+/// `true` for the name of an opaque type.
+fn is_handle(name: &str) -> bool {
+    HANDLES
+        .iter()
+        .chain(RENAMED_HANDLES)
+        .any(|decl| decl.name == name)
+}
+
 /// All types used in a header's functions and callbacks.
-fn types_of(functions: &[FunctionDecl], callbacks: &[&CallbackDecl]) -> Vec<Type> {
+fn types_of(functions: &[&Function], callbacks: &[&CallbackDecl]) -> Vec<Type> {
     functions
         .iter()
-        .map(|function| (function.params, function.ret))
+        .map(|function| (function.decl.params, function.decl.ret))
         .chain(
             callbacks
                 .iter()
@@ -249,7 +281,7 @@ fn handles_of(types: &[Type]) -> BTreeSet<&'static str> {
     types
         .iter()
         .map(|ty| ty.base())
-        .filter(|name| HANDLES.iter().any(|decl| decl.name == *name))
+        .filter(|name| is_handle(name))
         .collect()
 }
 
@@ -404,6 +436,22 @@ fn own_includes(header: &str) -> &'static [&'static str] {
     }
 }
 
+/// Further headers that a header includes in 2.x, and programs for it rely on.
+fn includes_of_2_x(header: &str) -> &'static [&'static str] {
+    match header {
+        "doca_buf_inventory.h" => &["doca_buf.h", "doca_mmap.h"],
+        "doca_ctx.h" | "doca_mmap.h" => &["doca_dev.h"],
+        "doca_pe.h" => &["doca_ctx.h"],
+        "doca_graph.h" => &["doca_ctx.h", "doca_pe.h"],
+        "doca_dma.h" => &["doca_buf.h", "doca_ctx.h", "doca_pe.h"],
+        "doca_sha.h" => &["doca_buf.h", "doca_ctx.h", "doca_dev.h"],
+        "doca_aes_gcm.h" | "doca_compress.h" | "doca_erasure_coding.h" => {
+            &["doca_buf.h", "doca_ctx.h", "doca_dev.h", "doca_pe.h"]
+        }
+        _ => &[],
+    }
+}
+
 /// C library headers that a header includes.
 fn system_includes(header: &str) -> &'static [&'static str] {
     match header {
@@ -424,17 +472,19 @@ const LICENSE: &str = "/*\n * SPDX-License-Identifier: MIT OR Apache-2.0\n *\n *
 Generated from its table of functions: do not edit.\n */\n";
 
 /// The complete text of a header.
-fn text(header: &'static str, names: &Names) -> String {
-    let functions: &[FunctionDecl] = doca_abi::headers()
+fn text(header: &'static str, declarations: &Declarations, names: &Names) -> String {
+    let functions: Vec<&Function> = declarations
+        .functions
         .iter()
-        .find(|candidate| candidate.name == header)
-        .map_or(&[], |header| header.functions);
-    let callbacks: Vec<&CallbackDecl> = CALLBACKS
+        .filter(|function| function.decl.header == header)
+        .collect();
+    let callbacks: Vec<&CallbackDecl> = declarations
+        .callbacks
         .iter()
         .filter(|callback| callback.header == header)
         .collect();
     let part = part_of(header);
-    let types = types_of(functions, &callbacks);
+    let types = types_of(&functions, &callbacks);
 
     let guard = header.replace('.', "_").to_uppercase();
     let mut sections = vec![
@@ -447,6 +497,10 @@ fn text(header: &'static str, names: &Names) -> String {
         .collect();
     let own: BTreeSet<&str> = own_includes(header)
         .iter()
+        .chain(match declarations.release {
+            Release::V2_5 | Release::V2_6 => includes_of_2_x(header),
+            Release::V3_3 => &[],
+        })
         .copied()
         .chain(types.iter().filter_map(|ty| names.home(*ty)))
         .filter(|file| *file != header)
@@ -467,7 +521,7 @@ fn text(header: &'static str, names: &Names) -> String {
                     "{}#define {} {}\n",
                     comment(constant.doc),
                     constant.name,
-                    constant.value
+                    declarations.value_of(constant)
                 )
             }),
     );
@@ -476,7 +530,8 @@ fn text(header: &'static str, names: &Names) -> String {
         sections.push("#ifdef __cplusplus\nextern \"C\" {\n#endif\n".to_owned());
     }
     sections.extend(
-        ENUMS
+        declarations
+            .enums
             .iter()
             .filter(|decl| decl.header == header)
             .map(enumeration),
@@ -503,7 +558,7 @@ mod tests {
     use super::*;
 
     fn header(name: &str) -> String {
-        headers()
+        headers(Release::CURRENT)
             .into_iter()
             .find(|header| header.name == name)
             .unwrap_or_else(|| panic!("no header {name}"))
@@ -512,7 +567,7 @@ mod tests {
 
     #[test]
     fn every_function_is_declared_in_its_header() {
-        let headers = headers();
+        let headers = headers(Release::CURRENT);
         for function in doca_abi::headers()
             .iter()
             .flat_map(|header| header.functions)
@@ -533,7 +588,7 @@ mod tests {
     /// A program that uses a published function, type or enum compiles, even if softdoca does not support it.
     #[test]
     fn every_published_name_is_declared() {
-        let headers = headers();
+        let headers = headers(Release::CURRENT);
         let declares = |header: &Header, name: &str| {
             header
                 .text
@@ -618,6 +673,8 @@ mod tests {
 
     #[test]
     fn headers_are_generated_deterministically() {
-        assert_eq!(headers(), headers());
+        for release in Release::ALL {
+            assert_eq!(headers(release), headers(release));
+        }
     }
 }

@@ -1,16 +1,18 @@
 //! Installs softdoca under a prefix: the layout of an installation, its pkg-config files under DOCA's names, the shell
 //! environment that finds them, and a C program that checks the layout of types.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Write as _};
 use std::mem::{align_of, size_of};
 use std::path::{Path, PathBuf};
 
-use doca_abi::{CALLBACKS, CONSTANTS, ENUMS, FUNCTION_TYPEDEFS};
+use doca_abi::{CONSTANTS, FUNCTION_TYPEDEFS, RELEASE_MARKER, Release};
 
-use crate::SONAME;
+use crate::declarations::Declarations;
 use crate::headers::headers;
+use crate::{SONAME, soname};
 
 /// Reason why an installation failed.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +35,15 @@ pub enum Error {
         "NVIDIA's layout has no directory for the architecture of {path}: expected x86-64 or AArch64"
     )]
     Machine { path: PathBuf },
+    /// The library has no place for the release, or several.
+    #[error(
+        "{path} cannot be installed for release {}: expected the library of this version of softdoca-shared", release.name()
+    )]
+    Release {
+        path: PathBuf,
+        /// The release of the installation.
+        release: Release,
+    },
     /// The prefix contains another installation.
     #[error(
         "{path} is not softdoca's: expected an empty prefix, or an earlier installation of softdoca; choose another --prefix, or \
@@ -61,17 +72,28 @@ pub struct Installed {
 
 /// SONAME versions that programs linked against NVIDIA's libraries request.
 ///
-/// NVIDIA's 2.9 and 2.10 have the SONAME `libdoca_common.so.2`. That of 3.x is not known; it is assumed to be the same,
+/// NVIDIA's 2.6 to 2.10 have the SONAME `libdoca_common.so.2`. That of 3.x is not known; it is assumed to be the same,
 /// or with 3.
-const RECORDED: [&str; 2] = ["2", "3"];
+const fn recorded(release: Release) -> &'static [&'static str] {
+    match release {
+        Release::V2_5 | Release::V2_6 => &["2"],
+        Release::V3_3 => &["2", "3"],
+    }
+}
 
-/// Installs the shared library with its links, the headers and the pkg-config files under `prefix`.
+/// Installs the shared library with its links, the headers and the pkg-config files of a release under `prefix`.
 ///
-/// An older installation is replaced file by file, each atomically: running programs keep their loaded library.
+/// An older installation is replaced file by file, each atomically: running programs keep their loaded library. Files that
+/// only other releases have are removed.
 ///
 /// # Errors
 /// If the library is invalid, if the prefix contains another DOCA, or if a file cannot be written; see [`Error`].
-pub fn install(library: &Path, prefix: &Path, layout: Layout) -> Result<Installed, Error> {
+pub fn install(
+    library: &Path,
+    prefix: &Path,
+    layout: Layout,
+    release: Release,
+) -> Result<Installed, Error> {
     let binary = fs::read(library).map_err(|source| Error::Library {
         path: library.to_owned(),
         source,
@@ -93,6 +115,11 @@ pub fn install(library: &Path, prefix: &Path, layout: Layout) -> Result<Installe
         return Err(Error::Foreign { path });
     }
 
+    let binary = of_release(binary, release).ok_or_else(|| Error::Release {
+        path: library.to_owned(),
+        release,
+    })?;
+
     let libraries = prefix.join(directories.libraries());
     // A link that an installation of another machine's library has left.
     if libraries.is_symlink() {
@@ -101,15 +128,19 @@ pub fn install(library: &Path, prefix: &Path, layout: Layout) -> Result<Installe
             source,
         })?;
     }
-    let installed = libraries.join(SONAME);
+    remove_other_releases(prefix, directories, release)?;
+    let headers = headers(release);
+    let soname = soname(release);
+    let installed = libraries.join(soname);
     write(&installed, &binary, 0o755)?;
-    link(SONAME, &libraries.join("libsoftdoca.so"))?;
-    for module in MODULES {
+    link(soname, &libraries.join("libsoftdoca.so"))?;
+    for module in modules(release) {
         let name = format!("lib{}.so", module.library);
-        link(SONAME, &libraries.join(&name))?;
+        link(soname, &libraries.join(&name))?;
         if let Layout::Nvidia(_) = layout {
-            for suffix in RECORDED.into_iter().chain([version().as_str()]) {
-                link(SONAME, &libraries.join(format!("{name}.{suffix}")))?;
+            let version = version(release);
+            for suffix in recorded(release).iter().copied().chain([version.as_str()]) {
+                link(soname, &libraries.join(format!("{name}.{suffix}")))?;
             }
         }
     }
@@ -120,10 +151,9 @@ pub fn install(library: &Path, prefix: &Path, layout: Layout) -> Result<Installe
             Layout::Nvidia(Side::Dpu) => Side::Dpu,
             _ => side,
         };
-        let files = MODULES
-            .iter()
-            .map(|module| (module.package, module.file(side, directories)))
-            .chain([(METAPACKAGE, metapackage())]);
+        let files = modules(release)
+            .map(|module| (module.package, module.file(side, directories, release)))
+            .chain([(METAPACKAGE, metapackage(release))]);
         for (package, text) in files {
             let path = directory.join(format!("{package}.pc"));
             write(&path, text.as_bytes(), 0o644)?;
@@ -131,10 +161,9 @@ pub fn install(library: &Path, prefix: &Path, layout: Layout) -> Result<Installe
     }
     if let Layout::Nvidia(side) = layout {
         link_other_places(prefix, directories, side)?;
-        write_version_of_applications(prefix)?;
+        write_version_of_applications(prefix, release)?;
     }
 
-    let headers = headers();
     for header in &headers {
         let mut text = header.text.clone();
         if (layout, header.name) == (Layout::Nvidia(Side::Dpu), "doca_build_config.h") {
@@ -152,8 +181,77 @@ pub fn install(library: &Path, prefix: &Path, layout: Layout) -> Result<Installe
     Ok(Installed {
         library: installed,
         headers: headers.len(),
-        packages: MODULES.len() + 1,
+        packages: modules(release).count() + 1,
     })
+}
+
+/// Writes the release and its SONAME to a library, which is built for the current one. `None` unless both are found once.
+fn of_release(mut library: Vec<u8>, release: Release) -> Option<Vec<u8>> {
+    if release == Release::CURRENT {
+        return Some(library);
+    }
+    let marker = |release: Release| format!("{RELEASE_MARKER}{}", release.name());
+    // The SONAME is a string of the dynamic section.
+    let string = |soname| format!("\0{soname}\0");
+    for (from, to) in [
+        (marker(Release::CURRENT), marker(release)),
+        (string(SONAME), string(soname(release))),
+    ] {
+        let mut places = memchr::memmem::find_iter(&library, &from);
+        let place = places.next()?;
+        if places.next().is_some() || from.len() != to.len() {
+            return None;
+        }
+        library[place..place + to.len()].copy_from_slice(to.as_bytes());
+    }
+    Some(library)
+}
+
+/// Removes the files of an earlier installation for another release that this release does not have.
+fn remove_other_releases(
+    prefix: &Path,
+    directories: Directories,
+    release: Release,
+) -> Result<(), Error> {
+    let own = files(directories, release);
+    for other in Release::ALL {
+        for name in files(directories, other).difference(&own) {
+            let path = prefix.join(name);
+            match fs::remove_file(&path) {
+                Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                    return Err(Error::Write { path, source });
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Names that installations for a release may have, in either layout, relative to the prefix.
+fn files(directories: Directories, release: Release) -> BTreeSet<String> {
+    let libraries = directories.libraries();
+    let mut files = BTreeSet::from([format!("{libraries}/{}", soname(release))]);
+    files.extend(
+        headers(release)
+            .iter()
+            .map(|header| format!("include/{}", header.name)),
+    );
+    for module in modules(release) {
+        let name = format!("{libraries}/lib{}.so", module.library);
+        let suffixes = recorded(release).iter().copied();
+        files.extend(suffixes.map(|suffix| format!("{name}.{suffix}")));
+        files.insert(format!("{name}.{}", version(release)));
+        files.insert(name);
+        for side in Side::ALL {
+            files.insert(format!(
+                "{}/{}.pc",
+                directories.packages(side),
+                module.package
+            ));
+        }
+    }
+    files
 }
 
 /// Links the names of the same directories that build files use elsewhere: `lib64` on RPM systems, `infrastructure` in
@@ -186,7 +284,7 @@ fn link_other_places(prefix: &Path, directories: Directories, side: Side) -> Res
 /// Writes `applications/VERSION`, from which many build files read the version of DOCA: meson fails without it.
 ///
 /// The directory is left alone if it contains anything else, such as the sources of NVIDIA's applications.
-fn write_version_of_applications(prefix: &Path) -> Result<(), Error> {
+fn write_version_of_applications(prefix: &Path, release: Release) -> Result<(), Error> {
     const NAME: &str = "VERSION";
     let directory = prefix.join("applications");
     let has_sources = fs::read_dir(&directory).is_ok_and(|entries| {
@@ -197,7 +295,7 @@ fn write_version_of_applications(prefix: &Path) -> Result<(), Error> {
     if has_sources {
         return Ok(());
     }
-    let text = format!("{}\n", version());
+    let text = format!("{}\n", version(release));
     write(&directory.join(NAME), text.as_bytes(), 0o644)
 }
 
@@ -290,7 +388,12 @@ impl Directories {
             Self::of_nvidia(Machine::Aarch64),
         ]
         .into_iter()
-        .find(|directories| prefix.join(directories.libraries).join(SONAME).exists())
+        .find(|directories| {
+            let libraries = prefix.join(directories.libraries);
+            Release::ALL
+                .into_iter()
+                .any(|release| libraries.join(soname(release)).exists())
+        })
     }
 
     /// Directory of the library and its links.
@@ -324,9 +427,10 @@ pub(crate) fn foreign(prefix: &Path) -> Option<std::path::PathBuf> {
     ]
     .map(|directory| prefix.join(directory).join("libdoca_common.so"));
     let is_ours = |library: &Path| {
-        library
-            .canonicalize()
-            .is_ok_and(|file| file.file_name().is_some_and(|name| name == SONAME))
+        library.canonicalize().is_ok_and(|file| {
+            let mut releases = Release::ALL.into_iter();
+            releases.any(|release| file.ends_with(soname(release)))
+        })
     };
     let header = prefix.join("include/doca_version.h");
     libraries
@@ -351,25 +455,29 @@ const PREAMBLE: &str = "\
 
 /// A C11 and C++17 source that includes every header and asserts that the values of all enums and constants, and the
 /// sizes of all types that are passed by value or filled by the library, match the Rust table.
-pub fn assertions() -> String {
+pub fn assertions(release: Release) -> String {
     let mut text = String::from(PREAMBLE);
-    for header in headers() {
+    let declarations = Declarations::of(release);
+    let headers = headers(release);
+    for header in &headers {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "#include <{}>", header.name);
     }
     let mut assert = |condition: String| {
         let _ = writeln!(text, "ASSERT({condition}, \"{condition}\");");
     };
-    for decl in ENUMS {
+    for decl in &declarations.enums {
         assert(format!("sizeof(enum {}) == {}", decl.tag, size_of::<u32>()));
         for value in decl.values {
             assert(format!("{} == {}", value.name, value.value));
         }
     }
-    for constant in CONSTANTS {
-        assert(format!("{} == {}", constant.name, constant.value));
+    let has = |name: &str| headers.iter().any(|header| header.name == name);
+    for constant in CONSTANTS.iter().filter(|constant| has(constant.header)) {
+        let value = declarations.value_of(constant);
+        assert(format!("{} == {value}", constant.name));
     }
-    for callback in CALLBACKS {
+    for callback in &declarations.callbacks {
         // A function type has no size in C, but a pointer to it has.
         let star = if FUNCTION_TYPEDEFS.contains(&callback.name) {
             " *"
@@ -388,13 +496,17 @@ pub fn assertions() -> String {
             assert(format!("ALIGNMENT_OF({}) == {}", $c, align_of::<$rust>()));
         )+};
     }
+    if has("doca_clock.h") {
+        types! { "union doca_clock_timespec_t": doca_abi::doca_clock_timespec_t }
+    }
+    if has("doca_rdma.h") {
+        types! { "struct doca_rdma_gid": doca_abi::doca_rdma_gid }
+    }
     types! {
         "union doca_data": doca_abi::doca_data,
         "struct doca_gather_list": doca_abi::doca_gather_list,
-        "union doca_clock_timespec_t": doca_abi::doca_clock_timespec_t,
         "struct doca_argp_device_ctx": doca_abi::doca_argp_device_ctx,
         "struct doca_argp_device_rep_ctx": doca_abi::doca_argp_device_rep_ctx,
-        "struct doca_rdma_gid": doca_abi::doca_rdma_gid,
         "doca_be16_t": doca_abi::doca_be16_t,
         "doca_be32_t": doca_abi::doca_be32_t,
         "doca_be64_t": doca_abi::doca_be64_t,
@@ -457,10 +569,21 @@ pub struct Module {
     pub description: &'static str,
 }
 
-/// All packages that softdoca replaces.
+/// The packages of a release that softdoca replaces.
 ///
 /// The libraries must be links: copies would be several libraries with separate states.
-pub const MODULES: &[Module] = &[
+pub fn modules(release: Release) -> impl Iterator<Item = &'static Module> {
+    // Up to 2.6, Comch is called Comm Channel; of RDMA's functions, softdoca has those of later releases only.
+    let absent: &[&str] = match release {
+        Release::V2_5 | Release::V2_6 => &["doca-comch", "doca-rdma"],
+        Release::V3_3 => &["doca-cc"],
+    };
+    let modules = MODULES.iter();
+    modules.filter(|module| !absent.contains(&module.package))
+}
+
+/// The packages of all releases.
+const MODULES: &[Module] = &[
     Module {
         package: "doca-common",
         library: "doca_common",
@@ -470,6 +593,11 @@ pub const MODULES: &[Module] = &[
         package: "doca-argp",
         library: "doca_argp",
         description: "command lines",
+    },
+    Module {
+        package: "doca-cc",
+        library: "doca_cc",
+        description: "communication of host and DPU",
     },
     Module {
         package: "doca-comch",
@@ -515,7 +643,7 @@ impl Module {
     /// The package's file for one side.
     ///
     /// Paths are relative to the file, so that the prefix can be moved.
-    pub(crate) fn file(&self, side: Side, directories: Directories) -> String {
+    pub(crate) fn file(&self, side: Side, directories: Directories, release: Release) -> String {
         let requires = match self.package {
             "doca-common" => "",
             _ => "Requires: doca-common\n",
@@ -543,32 +671,28 @@ impl Module {
              Libs: -L${{libdir}} -l{library}\n",
             up = directories.up_to_prefix(),
             libraries = directories.libraries(),
-            version = version(),
+            version = version(release),
         )
     }
 }
 
 /// The file of the [`METAPACKAGE`].
-pub(crate) fn metapackage() -> String {
-    let packages: Vec<&str> = MODULES.iter().map(|module| module.package).collect();
+pub(crate) fn metapackage(release: Release) -> String {
+    let packages: Vec<&str> = modules(release).map(|module| module.package).collect();
     format!(
         "Name: {METAPACKAGE}\n\
          Description: softdoca, DOCA's C API in software: everything\n\
          Version: {}\n\
          Requires: {}\n",
-        version(),
+        version(release),
         packages.join(" "),
     )
 }
 
-/// Version of the headers.
-pub(crate) fn version() -> String {
-    format!(
-        "{}.{}.{}",
-        doca_abi::DOCA_VERSION_MAJOR,
-        doca_abi::DOCA_VERSION_MINOR,
-        doca_abi::DOCA_VERSION_PATCH
-    )
+/// Version of the headers of a release.
+pub(crate) fn version(release: Release) -> String {
+    let [major, minor, patch] = release.version();
+    format!("{major}.{minor}.{patch}")
 }
 
 #[cfg(test)]
@@ -583,9 +707,9 @@ mod tests {
         let library = directory.path().join("library.so");
         let prefix = directory.path().join("a prefix");
         fs::write(&library, b"\x7fELF first").unwrap();
-        install(&library, &prefix, Layout::Plain).unwrap();
+        install(&library, &prefix, Layout::Plain, Release::CURRENT).unwrap();
         fs::write(&library, b"\x7fELF second").unwrap();
-        let installed = install(&library, &prefix, Layout::Plain).unwrap();
+        let installed = install(&library, &prefix, Layout::Plain, Release::CURRENT).unwrap();
 
         for name in [
             "libsoftdoca.so",
@@ -627,7 +751,7 @@ mod tests {
         let prefix = directory.path().join("doca");
         // The second side is installed over the first.
         for side in [Side::Host, Side::Dpu] {
-            install(&library, &prefix, Layout::Nvidia(side)).unwrap();
+            install(&library, &prefix, Layout::Nvidia(side), Release::CURRENT).unwrap();
             for place in [
                 "lib/x86_64-linux-gnu",
                 "lib64",
@@ -677,23 +801,130 @@ mod tests {
         other[18] = 183;
         fs::write(&library, other).unwrap();
         let dpu = directory.path().join("dpu");
-        let installed = install(&library, &dpu, Layout::Nvidia(Side::Dpu)).unwrap();
+        let installed =
+            install(&library, &dpu, Layout::Nvidia(Side::Dpu), Release::CURRENT).unwrap();
         let expected = dpu.join("lib/aarch64-linux-gnu").join(SONAME);
         assert_eq!(installed.library, expected);
         // Over an installation of an x86 library, where the name is a link.
-        let installed = install(&library, &prefix, Layout::Nvidia(Side::Dpu)).unwrap();
+        let installed = install(
+            &library,
+            &prefix,
+            Layout::Nvidia(Side::Dpu),
+            Release::CURRENT,
+        )
+        .unwrap();
         assert!(!prefix.join("lib/aarch64-linux-gnu").is_symlink());
         let size = |path: &Path| fs::metadata(path).unwrap().len();
         assert_eq!(size(&installed.library), size(&library));
         // And the other way around: the directory stays.
         fs::write(&library, elf()).unwrap();
-        install(&library, &prefix, Layout::Nvidia(Side::Dpu)).unwrap();
+        install(
+            &library,
+            &prefix,
+            Layout::Nvidia(Side::Dpu),
+            Release::CURRENT,
+        )
+        .unwrap();
         assert!(!prefix.join("lib/aarch64-linux-gnu").is_symlink());
         fs::write(&library, b"\x7fELF").unwrap();
         assert!(matches!(
-            install(&library, &prefix, Layout::Nvidia(Side::Host)),
+            install(
+                &library,
+                &prefix,
+                Layout::Nvidia(Side::Host),
+                Release::CURRENT
+            ),
             Err(Error::Machine { .. })
         ));
+    }
+
+    /// A library with the texts that an installation for another release replaces.
+    fn current_library() -> Vec<u8> {
+        let mut bytes = elf();
+        let text = format!("{RELEASE_MARKER}x {RELEASE_MARKER}3.3\0{SONAME}\0");
+        bytes.extend(text.as_bytes());
+        bytes
+    }
+
+    #[test]
+    fn installation_for_2_5_has_its_names_and_replaces_that_of_another_release() {
+        let directory = tempfile::tempdir().unwrap();
+        let library = directory.path().join("library.so");
+        fs::write(&library, current_library()).unwrap();
+        for layout in [Layout::Plain, Layout::Nvidia(Side::Host)] {
+            let prefix = directory.path().join(format!("{layout:?}"));
+            for release in [Release::V3_3, Release::V2_5, Release::V2_6, Release::V3_3] {
+                let installed = install(&library, &prefix, layout, release).unwrap();
+                let of_2 = release < Release::V3_3;
+                let directories = Directories::found_in(&prefix).unwrap();
+                let libraries = prefix.join(directories.libraries());
+                assert_eq!(installed.library, libraries.join(soname(release)));
+                for (name, of_release) in [
+                    ("include/doca_cc.h", of_2),
+                    ("include/doca_cc_producer.h", of_2),
+                    ("include/doca_comch.h", !of_2),
+                    ("include/doca_rdma.h", !of_2),
+                    ("include/doca_pe.h", true),
+                ] {
+                    assert_eq!(
+                        prefix.join(name).exists(),
+                        of_release,
+                        "{release:?}: {name}"
+                    );
+                }
+                let nvidia = layout != Layout::Plain;
+                for (name, of_release) in [
+                    ("libdoca_cc.so", of_2),
+                    ("libdoca_comch.so", !of_2),
+                    ("libsoftdoca.so.2", of_2),
+                    ("libsoftdoca.so.3", !of_2),
+                    ("libdoca_common.so.2", nvidia),
+                    ("libdoca_common.so.3", nvidia && !of_2),
+                    (
+                        "libdoca_common.so.2.5.0",
+                        nvidia && release == Release::V2_5,
+                    ),
+                    ("pkgconfig/doca-cc.pc", of_2),
+                    ("pkgconfig/doca-comch.pc", !of_2),
+                    ("pkgconfig/doca-common.pc", true),
+                ] {
+                    assert_eq!(
+                        libraries.join(name).exists(),
+                        of_release,
+                        "{release:?}: {name}"
+                    );
+                }
+                let bytes = fs::read(&installed.library).unwrap();
+                let text = String::from_utf8_lossy(&bytes);
+                let expected = format!("{RELEASE_MARKER}{}\0{}\0", release.name(), soname(release));
+                assert!(text.contains(&expected), "{text}");
+                let package = fs::read_to_string(libraries.join("pkgconfig/doca.pc")).unwrap();
+                assert!(
+                    package.contains(&format!("Version: {}\n", version(release))),
+                    "{package}"
+                );
+                assert_eq!(package.contains("doca-cc"), of_2);
+            }
+        }
+    }
+
+    #[test]
+    fn library_without_place_for_the_release_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let library = directory.path().join("library.so");
+        let prefix = directory.path().join("prefix");
+        let twice = [current_library(), current_library()].concat();
+        for bytes in [elf(), twice] {
+            fs::write(&library, bytes).unwrap();
+            assert!(matches!(
+                install(&library, &prefix, Layout::Plain, Release::V2_5),
+                Err(Error::Release {
+                    release: Release::V2_5,
+                    ..
+                })
+            ));
+            assert!(!prefix.exists());
+        }
     }
 
     #[test]
@@ -706,7 +937,13 @@ mod tests {
         fs::write(applications.join("VERSION"), "2.10.0\n").unwrap();
         fs::write(applications.join("meson.build"), "").unwrap();
         let prefix = directory.path().join("doca");
-        install(&library, &prefix, Layout::Nvidia(Side::Host)).unwrap();
+        install(
+            &library,
+            &prefix,
+            Layout::Nvidia(Side::Host),
+            Release::CURRENT,
+        )
+        .unwrap();
         let version = fs::read_to_string(applications.join("VERSION")).unwrap();
         assert_eq!(version, "2.10.0\n");
     }
@@ -730,7 +967,7 @@ mod tests {
             fs::write(&theirs, content).unwrap();
             for layout in [Layout::Plain, Layout::Nvidia(Side::Host)] {
                 assert!(matches!(
-                    install(&library, &prefix, layout),
+                    install(&library, &prefix, layout, Release::CURRENT),
                     Err(Error::Foreign { path }) if path == theirs
                 ));
             }
@@ -745,19 +982,19 @@ mod tests {
         let library = directory.path().join("library.so");
         let prefix = directory.path().join("prefix");
         assert!(matches!(
-            install(&library, &prefix, Layout::Plain),
+            install(&library, &prefix, Layout::Plain, Release::CURRENT),
             Err(Error::Library { .. })
         ));
         fs::write(&library, b"!<arch>").unwrap();
         assert!(matches!(
-            install(&library, &prefix, Layout::Plain),
+            install(&library, &prefix, Layout::Plain, Release::CURRENT),
             Err(Error::NoLibrary { .. })
         ));
         assert!(!prefix.exists());
         fs::write(&library, b"\x7fELF").unwrap();
         fs::write(&prefix, b"a file").unwrap();
         assert!(matches!(
-            install(&library, &prefix, Layout::Plain),
+            install(&library, &prefix, Layout::Plain, Release::CURRENT),
             Err(Error::Write { .. })
         ));
     }

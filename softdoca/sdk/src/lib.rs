@@ -6,21 +6,34 @@
 
 #![forbid(unsafe_code)]
 
+mod declarations;
 mod headers;
 mod install;
 
+pub use declarations::{Function, functions};
+pub use doca_abi::Release;
 pub use headers::{Header, headers};
 pub use install::{
-    Directories, Error, Installed, Layout, METAPACKAGE, MODULES, Machine, Module, Side, assertions,
-    environment, install,
+    Directories, Error, Installed, Layout, METAPACKAGE, Machine, Module, Side, assertions,
+    environment, install, modules,
 };
 
 use std::fmt::Write as _;
+
+use doca_abi::{EARLIER_FUNCTIONS, Earlier};
 
 /// SONAME of the library, and name of the installed file.
 ///
 /// The number is that of DOCA's API: a program linked to another one cannot be started with it.
 pub const SONAME: &str = "libsoftdoca.so.3";
+
+/// SONAME of the library in an installation for a release: as long as [`SONAME`], which it replaces in the file.
+pub const fn soname(release: Release) -> &'static str {
+    match release {
+        Release::V2_5 | Release::V2_6 => "libsoftdoca.so.2",
+        Release::V3_3 => SONAME,
+    }
+}
 
 /// Exported functions that are not in the table because they are variadic.
 pub const VARIADIC_FUNCTIONS: &[&str] = &["doca_log"];
@@ -147,6 +160,31 @@ pub fn table() -> String {
         {
             let _ = writeln!(text, "| `{name}` | {} |", state(name).description());
         }
+    }
+    text.push_str(
+        "\n## Earlier releases\n\n\
+         Functions that the headers of `sdk install --api 2.5` and `--api 2.6` declare instead.\n\n\
+         | function | header | releases | state | in 3.3 |\n| --- | --- | --- | --- | --- |\n",
+    );
+    for Earlier { since, until, decl } in EARLIER_FUNCTIONS {
+        let releases: Vec<&str> = Release::ALL
+            .into_iter()
+            .filter(|release| (since..=until).contains(&release))
+            .map(Release::name)
+            .collect();
+        let current = match decl.current {
+            Some(name) => format!("`{name}`"),
+            None if decl.symbol != decl.function.name => "another signature".to_owned(),
+            None => "-".to_owned(),
+        };
+        let _ = writeln!(
+            text,
+            "| `{}` | `{}` | {} | {} | {current} |",
+            decl.function.name,
+            decl.function.header,
+            releases.join(", "),
+            state(decl.symbol).description()
+        );
     }
     text
 }

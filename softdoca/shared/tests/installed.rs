@@ -19,46 +19,60 @@ use std::{env, thread};
 
 use conformance::matrix::{self, Check, Matrix, Member, Settings, Strategy, mixes};
 use deployment::implementation::{Implementation, Role};
-use softdoca_sdk::{Directories, Layout, MODULES, Side, State};
+use doca_abi::EARLIER_FUNCTIONS;
+use softdoca_sdk::{Directories, Layout, Release, Side, State, modules};
 
-use support::{Language, PROGRAMS, Sdk, built_library, compile, lacks_pkg_config, succeed};
+use support::{
+    Language, PROGRAMS, PROGRAMS_OF_2_X, RELEASES_OF_2_X, Sdk, built_library, compile,
+    lacks_pkg_config, succeed,
+};
 
 /// A C test and the functions that it covers.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Test {
+    /// Of the headers that the program was compiled with.
+    release: Release,
     program: PathBuf,
     name: String,
 }
 
 struct Suite {
-    sdk: Sdk,
+    /// An installation for each release.
+    sdks: BTreeMap<Release, Sdk>,
     tests: BTreeMap<String, Vec<Test>>,
 }
 
 impl Suite {
     fn compile() -> Self {
-        let sdk = Sdk::install();
+        let sdks = BTreeMap::from(Release::ALL.map(|release| (release, Sdk::install_for(release))));
         let mut tests: BTreeMap<String, Vec<Test>> = BTreeMap::new();
-        for name in PROGRAMS {
-            let program = compile(&sdk, name);
+        let current = PROGRAMS.iter().map(|name| (Release::CURRENT, name));
+        let earlier = RELEASES_OF_2_X
+            .into_iter()
+            .flat_map(|release| PROGRAMS_OF_2_X.iter().map(move |name| (release, name)));
+        for (release, name) in current.chain(earlier) {
+            let sdk = &sdks[&release];
+            let program = compile(sdk, name);
             for line in succeed(sdk.command(&program, "run").arg("--list")).lines() {
                 let (name, functions) = line.split_once(": ").expect("a name and functions");
                 for function in functions.split(", ") {
                     tests.entry(function.to_owned()).or_default().push(Test {
+                        release,
                         program: program.clone(),
                         name: name.to_owned(),
                     });
                 }
             }
         }
-        Self { sdk, tests }
+        Self { sdks, tests }
     }
 
     fn run(&self, test: &Test, broken: Option<(&str, u32)>) -> Output {
         // Private directories, because tests run in parallel.
         static RUNS: AtomicUsize = AtomicUsize::new(0);
         let run = RUNS.fetch_add(1, Ordering::Relaxed);
-        let mut command: Command = self.sdk.command(&test.program, &format!("run-{run}"));
+        let sdk = &self.sdks[&test.release];
+        let mut command: Command = sdk.command(&test.program, &format!("run-{run}"));
         command.arg(&test.name);
         if let Some((function, result)) = broken {
             command.env("SOFTDOCA_BREAK", format!("{function}={result}"));
@@ -98,6 +112,7 @@ fn every_function_has_a_test_that_can_fail() {
         .flat_map(|header| header.functions)
         .map(|function| function.name)
         .chain(softdoca_sdk::VARIADIC_FUNCTIONS.iter().copied())
+        .chain(EARLIER_FUNCTIONS.iter().map(|earlier| earlier.decl.symbol))
         .collect();
     let tested: BTreeSet<&str> = suite.tests.keys().map(String::as_str).collect();
     let unknown: Vec<_> = tested.difference(&declared).collect();
@@ -176,6 +191,7 @@ fn every_function_of_the_table_is_exported() {
         .flat_map(|header| header.functions)
         .map(|function| function.name)
         .chain(softdoca_sdk::VARIADIC_FUNCTIONS.iter().copied())
+        .chain(EARLIER_FUNCTIONS.iter().map(|earlier| earlier.decl.symbol))
         .map(str::to_owned)
         .collect();
     let missing: Vec<_> = expected.difference(&exported).collect();
@@ -193,21 +209,27 @@ fn every_function_of_the_table_is_exported() {
 
 #[test]
 fn the_library_has_one_name() {
-    let sdk = Sdk::install();
+    for release in Release::ALL {
+        has_one_name(&Sdk::install_for(release), release);
+    }
+}
+
+fn has_one_name(sdk: &Sdk, release: Release) {
+    let soname = softdoca_sdk::soname(release);
     for entry in sdk.libraries().read_dir().unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_some_and(|extension| extension == "so") {
             let target = path.canonicalize().unwrap();
-            assert_eq!(target.file_name().unwrap(), softdoca_sdk::SONAME);
+            assert_eq!(target.file_name().unwrap(), soname);
         }
     }
     let dynamic = succeed(
         Command::new("readelf")
             .arg("-d")
-            .arg(sdk.libraries().join("libdoca_comch.so")),
+            .arg(sdk.libraries().join("libdoca_common.so")),
     );
     assert!(
-        dynamic.contains(&format!("soname: [{}]", softdoca_sdk::SONAME)),
+        dynamic.contains(&format!("soname: [{soname}]")),
         "{dynamic}"
     );
 }
@@ -221,6 +243,23 @@ fn comch_messages_go_back_and_forth() {
 fn a_process_writes_into_anothers_memory() {
     if !Language::Cxx.compilers().is_empty() {
         support::write_to_a_peer(&Sdk::install(), &[]);
+    }
+}
+
+/// `doca_cc_*` of 2.5 and 2.6, and `doca_comch_*`, are names of one channel.
+#[test]
+fn ends_of_different_releases_use_one_channel() {
+    let [lts, later, current] = Release::ALL.map(Sdk::install_for);
+    for (server, client, versions) in [
+        (&lts, &current, ["2.5.0", "3.3.0"]),
+        (&current, &lts, ["3.3.0", "2.5.0"]),
+        (&later, &current, ["2.6.0", "3.3.0"]),
+        (&current, &later, ["3.3.0", "2.6.0"]),
+    ] {
+        let [of_server, of_client] = versions;
+        let printed = support::channel(server, client);
+        assert_eq!(printed.0, format!("server of DOCA {of_server}\n"));
+        assert_eq!(printed.1, format!("client of DOCA {of_client}\n"));
     }
 }
 
@@ -239,9 +278,14 @@ fn check(sdk: &Sdk, language: Language, sources: &[PathBuf]) {
 
 #[test]
 fn each_header_compiles_alone_and_twice() {
-    let sdk = Sdk::install();
+    for release in Release::ALL {
+        each_header_compiles(&Sdk::install_for(release), release);
+    }
+}
+
+fn each_header_compiles(sdk: &Sdk, release: Release) {
     for language in Language::ALL {
-        let sources: Vec<PathBuf> = softdoca_sdk::headers()
+        let sources: Vec<PathBuf> = softdoca_sdk::headers(release)
             .iter()
             .map(|header| {
                 let name = header.name;
@@ -251,14 +295,19 @@ fn each_header_compiles_alone_and_twice() {
             })
             .collect();
         assert!(sources.len() > 20);
-        check(&sdk, language, &sources);
+        check(sdk, language, &sources);
     }
 }
 
 #[test]
 fn enums_constants_and_sizes_are_those_of_the_table() {
+    for release in RELEASES_OF_2_X {
+        let sdk = Sdk::install_for(release);
+        let source = sdk.source("assertions.c", &softdoca_sdk::assertions(release));
+        check(&sdk, Language::C, &[source]);
+    }
     let sdk = Sdk::install();
-    let text = softdoca_sdk::assertions();
+    let text = softdoca_sdk::assertions(Release::CURRENT);
     assert!(text.contains("\nASSERT(DOCA_ERROR_AGAIN == 5, "), "{text}");
     for language in Language::ALL {
         let source = sdk.source(&format!("assertions.{}", language.suffix()), &text);
@@ -488,7 +537,7 @@ fn every_package_compiles_and_links_a_program_of_its_side() {
     let sdk = Sdk::install();
     let source = sdk.source("side.c", PROGRAM);
     for (side, expected) in [(Side::Host, "host"), (Side::Dpu, "dpu")] {
-        for module in MODULES {
+        for module in modules(Release::CURRENT) {
             let flags = pkg_config(&sdk, side, &["--cflags", "--libs", module.package]);
             assert!(
                 flags.contains(&format!("-l{}", module.library)) && flags.contains("-ldoca_common"),
@@ -501,7 +550,7 @@ fn every_package_compiles_and_links_a_program_of_its_side() {
         // Several packages are still one library.
         let all: Vec<&str> = ["--cflags", "--libs"]
             .into_iter()
-            .chain(MODULES.iter().map(|module| module.package))
+            .chain(modules(Release::CURRENT).map(|module| module.package))
             .collect();
         let program = sdk.scratch("programs").join("all");
         build(&sdk, &program, &source, &pkg_config(&sdk, side, &all));
@@ -553,6 +602,7 @@ fn nvidia_layout_replaces_nvidias_packages() {
         &support::built_library(),
         &prefix,
         Layout::Nvidia(Side::Host),
+        Release::CURRENT,
     )
     .expect("an installation");
     let directories = Directories::found_in(&prefix).expect("an installation");
@@ -630,7 +680,7 @@ fn nvidia_layout_replaces_nvidias_packages() {
                 .env("PKG_CONFIG_PATH", &directory)
                 .args(["--cflags", "--libs", "doca"]),
         );
-        for module in MODULES {
+        for module in modules(Release::CURRENT) {
             let library = format!("-l{}", module.library);
             assert!(flags.split(' ').any(|flag| flag == library), "{flags}");
         }

@@ -12,7 +12,8 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Arc, OnceLock};
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use support::{Language, PROGRAMS, Sdk, compile, repository_source};
+use softdoca_sdk::Release;
+use support::{Language, PROGRAMS, PROGRAMS_OF_2_X, Sdk, compile, repository_source};
 
 /// Exit code if valgrind reports an error (`--error-exitcode`); the programs themselves use 0 and 1.
 const FINDING: i32 = 99;
@@ -42,6 +43,12 @@ fn main() -> ExitCode {
             })
         })
         .collect();
+    trials.extend(PROGRAMS_OF_2_X.iter().map(|&name| {
+        // One release suffices: the functions of the others call the same ones.
+        Trial::test(format!("c_tests::{name}"), move || {
+            each_test_of(&Sdk::install_for(Release::V2_5), name)
+        })
+    }));
     let mut examples: Vec<(&str, Example)> = vec![("comch_ping_pong", support::ping_pong)];
     if !Language::Cxx.compilers().is_empty() {
         examples.push(("rdma_write", support::write_to_a_peer));

@@ -332,17 +332,17 @@ pub enum ValueType {
 impl ValueType {
     /// The type with this number in `enum doca_argp_type` of a release.
     pub fn from_number(api: Api, number: u32) -> Option<ValueType> {
-        match (number, api) {
-            (DOCA_ARGP_TYPE_STRING, _) => Some(ValueType::String),
-            (DOCA_ARGP_TYPE_INT, _) => Some(ValueType::Int),
-            (DOCA_ARGP_TYPE_BOOLEAN, _) => Some(ValueType::Boolean),
-            // 3.0 numbers the JSON object where later releases have the device.
-            (DOCA_ARGP_TYPE_DEVICE, Api::V3_0) => Some(ValueType::JsonObject),
-            (DOCA_ARGP_TYPE_JSON_OBJ, _) => Some(ValueType::JsonObject),
-            (_, Api::V3_0) => None,
-            (DOCA_ARGP_TYPE_DEVICE, _) => Some(ValueType::Device),
-            (DOCA_ARGP_TYPE_DEVICE_REP, _) => Some(ValueType::Representor),
-            (DOCA_ARGP_TYPE_DOUBLE, _) => Some(ValueType::Double),
+        match number {
+            DOCA_ARGP_TYPE_STRING => Some(ValueType::String),
+            DOCA_ARGP_TYPE_INT => Some(ValueType::Int),
+            DOCA_ARGP_TYPE_BOOLEAN => Some(ValueType::Boolean),
+            // Releases up to 3.0 number the JSON object where later ones have the device.
+            DOCA_ARGP_TYPE_DEVICE if api <= Api::V3_0 => Some(ValueType::JsonObject),
+            DOCA_ARGP_TYPE_JSON_OBJ => Some(ValueType::JsonObject),
+            _ if api <= Api::V3_0 => None,
+            DOCA_ARGP_TYPE_DEVICE => Some(ValueType::Device),
+            DOCA_ARGP_TYPE_DEVICE_REP => Some(ValueType::Representor),
+            DOCA_ARGP_TYPE_DOUBLE => Some(ValueType::Double),
             _ => None,
         }
     }

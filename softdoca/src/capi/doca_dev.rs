@@ -663,7 +663,7 @@ pub unsafe extern "C" fn doca_devinfo_rep_get_is_hotplug(
 
 /// Reported rate in bits per second: that of one port of a BlueField-3. Unrelated to the rate of copies between
 /// processes.
-const ACTIVE_RATE: u64 = 200_000_000_000;
+pub(super) const ACTIVE_RATE: u64 = 200_000_000_000;
 
 /// Writes the link-local IPv6 address of the interface, in network order.
 ///

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use doca_abi::{
     doca_comch_connection, doca_comch_event_connection_status_changed_cb_t,
-    doca_comch_event_consumer_cb_t, doca_comch_event_msg_recv_cb_t,
+    doca_comch_event_consumer_cb_t, doca_comch_event_msg_recv, doca_comch_event_msg_recv_cb_t,
 };
 
 use super::connection::{Connection, SendState};
@@ -347,9 +347,31 @@ pub(crate) struct Events {
     callbacks: Cell<Callbacks>,
 }
 
+/// The callback for messages, called with a length of 64 bits: that of 2.5 takes a `size_t`, later ones a `uint32_t`.
+type MessageCallback = unsafe extern "C" fn(
+    *mut doca_comch_event_msg_recv,
+    *mut u8,
+    usize,
+    *mut doca_comch_connection,
+);
+
+/// Converts the callback of a program compiled for any release.
+fn message_callback(callback: doca_comch_event_msg_recv_cb_t) -> Option<MessageCallback> {
+    type Of32Bits = unsafe extern "C" fn(
+        *mut doca_comch_event_msg_recv,
+        *mut u8,
+        u32,
+        *mut doca_comch_connection,
+    );
+    const { assert!(cfg!(any(target_arch = "x86_64", target_arch = "aarch64"))) };
+    // SAFETY: in the calling conventions of C of both architectures, the third integer argument is in a register of 64
+    // bits, of which a function with a parameter of 32 bits reads the lower half, whatever the upper half is.
+    callback.map(|callback| unsafe { std::mem::transmute::<Of32Bits, MessageCallback>(callback) })
+}
+
 #[derive(Clone, Copy, Default)]
 struct Callbacks {
-    message: doca_comch_event_msg_recv_cb_t,
+    message: Option<MessageCallback>,
     consumer_added: doca_comch_event_consumer_cb_t,
     consumer_expired: doca_comch_event_consumer_cb_t,
     connected: doca_comch_event_connection_status_changed_cb_t,
@@ -393,7 +415,7 @@ impl Events {
         callback: doca_comch_event_msg_recv_cb_t,
     ) -> Result<()> {
         self.update(ctx, "message", callback.is_some(), |all| {
-            all.message = callback
+            all.message = message_callback(callback);
         })
     }
 
@@ -467,7 +489,7 @@ impl Events {
                 let callback = callbacks.message?;
                 // SAFETY: as above; the bytes live until the callback returns.
                 Box::new(move || unsafe {
-                    let len = bytes.len() as u32;
+                    let len = bytes.len();
                     callback(event.cast(), bytes.as_mut_ptr(), len, handle(&connection));
                 })
             }

@@ -1,12 +1,9 @@
-/* A Comch server and a client in one process, connected. */
+/* A Comch server and a client in one process, connected; with headers of 2.x, those of Comm Channel. */
 #ifndef COMCH_H
 #define COMCH_H
 
+#include "channel.h"
 #include "world.h"
-
-#include <doca_comch.h>
-#include <doca_comch_consumer.h>
-#include <doca_comch_producer.h>
 
 #define RECEIVED_MAX 64
 
@@ -36,7 +33,7 @@ static inline struct end *end_of(struct doca_comch_connection *connection)
 }
 
 static inline void connected(struct doca_comch_event_connection_status_changed *event, struct doca_comch_connection *connection,
-		      uint8_t success)
+		      change_result success)
 {
 	struct end *end = end_of(connection);
 
@@ -47,14 +44,14 @@ static inline void connected(struct doca_comch_event_connection_status_changed *
 }
 
 static inline void disconnected(struct doca_comch_event_connection_status_changed *event,
-			 struct doca_comch_connection *connection, uint8_t success)
+			 struct doca_comch_connection *connection, change_result success)
 {
 	(void)event;
 	(void)success;
 	end_of(connection)->disconnections++;
 }
 
-static inline void received(struct doca_comch_event_msg_recv *event, uint8_t *message, uint32_t length,
+static inline void received(struct doca_comch_event_msg_recv *event, uint8_t *message, message_length length,
 		     struct doca_comch_connection *connection)
 {
 	struct end *end = end_of(connection);
@@ -62,7 +59,7 @@ static inline void received(struct doca_comch_event_msg_recv *event, uint8_t *me
 	(void)event;
 	CHECK(length <= RECEIVED_MAX);
 	memcpy(end->message, message, length);
-	end->length = length;
+	end->length = (uint32_t)length;
 	end->messages++;
 }
 

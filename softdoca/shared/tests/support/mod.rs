@@ -11,6 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, iter};
 
+use softdoca_sdk::Release;
 use tempfile::TempDir;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -112,9 +113,15 @@ pub struct Sdk {
 impl Sdk {
     /// Installs the library that cargo has just built.
     pub fn install() -> Self {
+        Self::install_for(Release::CURRENT)
+    }
+
+    /// As [`install`](Self::install), with the headers of a release.
+    pub fn install_for(release: Release) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let sdk = Self { directory };
-        softdoca_sdk::install(&built_library(), &sdk.prefix(), softdoca_sdk::Layout::Plain)
+        let layout = softdoca_sdk::Layout::Plain;
+        softdoca_sdk::install(&built_library(), &sdk.prefix(), layout, release)
             .expect("an installation");
         sdk
     }
@@ -286,6 +293,36 @@ pub fn ping_pong(sdk: &Sdk, through: &[OsString]) {
     assert_eq!(output(server, "server"), "answered 1000 messages\n");
 }
 
+/// `tests/c/channel_peer.c` as server and client, compiled with the headers of different releases.
+pub fn channel(server: &Sdk, client: &Sdk) -> (String, String) {
+    let source = repository_source("tests/c/channel_peer.c");
+    let [server_program, client_program] =
+        [server, client].map(|sdk| sdk.program(Language::C, &source, &["softdoca"]));
+    let runtime = server.scratch("channel");
+    let command = |sdk: &Sdk, program: &Path, side: &str| {
+        let mut command = sdk.command(program, "run");
+        command.env("SOFTDOCA_RUNTIME_DIR", &runtime).arg(side);
+        command
+    };
+    let running = start(&mut command(server, &server_program, "server"));
+    // The client exits with this status (sysexits.h) if there is no server yet, and is started again.
+    const EX_UNAVAILABLE: i32 = 69;
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let printed = loop {
+        let finished = command(client, &client_program, "client")
+            .output()
+            .expect("a process");
+        if finished.status.success() {
+            break String::from_utf8_lossy(&finished.stdout).into_owned();
+        }
+        assert!(
+            finished.status.code() == Some(EX_UNAVAILABLE) && Instant::now() < deadline,
+            "{finished:?}"
+        );
+    };
+    (output(running, "server"), printed)
+}
+
 /// `examples/rdma_write.cpp`.
 pub fn write_to_a_peer(sdk: &Sdk, through: &[OsString]) {
     let program = sdk.program(
@@ -345,7 +382,13 @@ pub const PROGRAMS: &[&str] = &[
     "sync_event_tasks",
 ];
 
-/// Compiles the program `name` of [`PROGRAMS`].
+/// The test programs for releases with `doca_cc_*`.
+pub const PROGRAMS_OF_2_X: &[&str] = &["cc"];
+
+/// Releases with `doca_cc_*`.
+pub const RELEASES_OF_2_X: [Release; 2] = [Release::V2_5, Release::V2_6];
+
+/// Compiles the program `name` of [`PROGRAMS`] or [`PROGRAMS_OF_2_X`].
 pub fn compile(sdk: &Sdk, name: &str) -> PathBuf {
     let main = repository_source("tests/c/main.c");
     let source = repository_source(&format!("tests/c/{name}.c"));

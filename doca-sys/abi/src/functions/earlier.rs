@@ -1,0 +1,580 @@
+//! Functions of releases before the current one: renamed since, or with other arguments. One macro; see
+//! [`doca_earlier_functions!`](crate::doca_earlier_functions).
+//!
+//! What 2.6 declares is known from its published headers. Of 2.5, the published guide names some functions, and public
+//! programs use others; the rest is inferred from the names that it uses for tasks (`send_task` where 2.6 has
+//! `task_send`).
+
+/// Hands the functions of earlier releases to the macro `$callback`.
+///
+/// `$callback` gets `[$arguments]`, then for each header and range of releases
+/// `header "doca_x.h" since V2_5 until V2_6 { … }` with functions:
+///
+/// * `fn name(param: type, …) -> type = target;` has the parameters of `target`, a function of
+///   [`doca_functions!`](crate::doca_functions), in the same order: it was renamed.
+/// * `… = target(argument, …);` calls it with other arguments.
+/// * `… = target as type;` converts its result.
+/// * `fn name(…) -> type;` has no equivalent in the current release; softdoca defines it.
+/// * `fn name as symbol(…)` has the name of a current function with another signature. The library exports it as
+///   `symbol`, and the headers of the releases in the range say so.
+///
+/// The types are names of this crate, so what the callback expands to needs `use doca_abi::*` in scope.
+#[macro_export]
+macro_rules! doca_earlier_functions {
+    ($($callback:ident)::+ $(, $($arguments:tt)*)?) => {
+        $($callback)::+! {
+            [$($($arguments)*)?]
+
+            header "doca_dev.h" since V2_5 until V2_6 {
+                fn doca_devinfo_get_active_rate as doca_devinfo_get_active_rate_2_6(
+                    devinfo: *const doca_devinfo,
+                    active_rate: *mut f64
+                ) -> doca_error_t;
+            }
+
+            header "doca_cc.h" since V2_5 until V2_6 {
+                fn doca_cc_connection_set_user_data(
+                    connection: *mut doca_cc_connection,
+                    user_data: doca_data
+                ) -> doca_error_t
+                    = doca_comch_connection_set_user_data;
+
+                fn doca_cc_connection_get_user_data(connection: *const doca_cc_connection) -> doca_data
+                    = doca_comch_connection_get_user_data;
+
+                fn doca_cc_server_get_server_ctx(
+                    connection: *const doca_cc_connection
+                ) -> *mut doca_cc_server
+                    = doca_comch_server_get_server_ctx;
+
+                fn doca_cc_client_get_client_ctx(
+                    connection: *const doca_cc_connection
+                ) -> *mut doca_cc_client
+                    = doca_comch_client_get_client_ctx;
+
+                fn doca_cc_cap_get_max_name_len(
+                    devinfo: *const doca_devinfo,
+                    max_name_len: *mut u32
+                ) -> doca_error_t
+                    = doca_comch_cap_get_max_name_len;
+
+                fn doca_cc_cap_get_max_msg_size(
+                    devinfo: *const doca_devinfo,
+                    size: *mut u32
+                ) -> doca_error_t
+                    = doca_comch_cap_get_max_msg_size;
+
+                fn doca_cc_cap_get_max_recv_queue_size(
+                    devinfo: *const doca_devinfo,
+                    size: *mut u32
+                ) -> doca_error_t
+                    = doca_comch_cap_get_max_recv_queue_size;
+
+                fn doca_cc_cap_get_max_clients(
+                    devinfo: *const doca_devinfo,
+                    num_clients: *mut u32
+                ) -> doca_error_t
+                    = doca_comch_cap_get_max_clients;
+
+                fn doca_cc_server_create(
+                    dev: *mut doca_dev,
+                    repr: *mut doca_dev_rep,
+                    name: *const c_char,
+                    cc_server: *mut *mut doca_cc_server
+                ) -> doca_error_t
+                    = doca_comch_server_create;
+
+                fn doca_cc_server_destroy(cc_server: *mut doca_cc_server) -> doca_error_t
+                    = doca_comch_server_destroy;
+
+                fn doca_cc_cap_server_is_supported(devinfo: *const doca_devinfo) -> doca_error_t
+                    = doca_comch_cap_server_is_supported;
+
+                fn doca_cc_server_set_max_msg_size(
+                    cc_server: *mut doca_cc_server,
+                    size: u32
+                ) -> doca_error_t
+                    = doca_comch_server_set_max_msg_size;
+
+                fn doca_cc_server_get_max_msg_size(
+                    cc_server: *const doca_cc_server,
+                    size: *mut u32
+                ) -> doca_error_t
+                    = doca_comch_server_get_max_msg_size;
+
+                fn doca_cc_server_set_recv_queue_size(
+                    cc_server: *mut doca_cc_server,
+                    size: u32
+                ) -> doca_error_t
+                    = doca_comch_server_set_recv_queue_size;
+
+                fn doca_cc_server_get_recv_queue_size(
+                    cc_server: *const doca_cc_server,
+                    size: *mut u32
+                ) -> doca_error_t
+                    = doca_comch_server_get_recv_queue_size;
+
+                fn doca_cc_server_get_device(
+                    cc_server: *const doca_cc_server,
+                    dev: *mut *mut doca_dev
+                ) -> doca_error_t
+                    = doca_comch_server_get_device;
+
+                fn doca_cc_server_get_device_repr(
+                    cc_server: *const doca_cc_server,
+                    repr: *mut *mut doca_dev_rep
+                ) -> doca_error_t
+                    = doca_comch_server_get_device_rep;
+
+                fn doca_cc_server_as_ctx(cc_server: *mut doca_cc_server) -> *mut doca_ctx
+                    = doca_comch_server_as_ctx;
+
+                fn doca_cc_client_create(
+                    dev: *mut doca_dev,
+                    name: *const c_char,
+                    cc_client: *mut *mut doca_cc_client
+                ) -> doca_error_t
+                    = doca_comch_client_create;
+
+                fn doca_cc_client_destroy(cc_client: *mut doca_cc_client) -> doca_error_t
+                    = doca_comch_client_destroy;
+
+                fn doca_cc_cap_client_is_supported(devinfo: *const doca_devinfo) -> doca_error_t
+                    = doca_comch_cap_client_is_supported;
+
+                fn doca_cc_client_set_max_msg_size(
+                    cc_client: *mut doca_cc_client,
+                    size: u32
+                ) -> doca_error_t
+                    = doca_comch_client_set_max_msg_size;
+
+                fn doca_cc_client_get_max_msg_size(
+                    cc_client: *const doca_cc_client,
+                    size: *mut u32
+                ) -> doca_error_t
+                    = doca_comch_client_get_max_msg_size;
+
+                fn doca_cc_client_set_recv_queue_size(
+                    cc_client: *mut doca_cc_client,
+                    size: u32
+                ) -> doca_error_t
+                    = doca_comch_client_set_recv_queue_size;
+
+                fn doca_cc_client_get_recv_queue_size(
+                    cc_client: *const doca_cc_client,
+                    size: *mut u32
+                ) -> doca_error_t
+                    = doca_comch_client_get_recv_queue_size;
+
+                fn doca_cc_client_get_device(
+                    cc_client: *const doca_cc_client,
+                    dev: *mut *mut doca_dev
+                ) -> doca_error_t
+                    = doca_comch_client_get_device;
+
+                fn doca_cc_client_as_ctx(cc_client: *mut doca_cc_client) -> *mut doca_ctx
+                    = doca_comch_client_as_ctx;
+
+                fn doca_cc_client_get_connection(
+                    cc_client: *const doca_cc_client,
+                    connection: *mut *mut doca_cc_connection
+                ) -> doca_error_t
+                    = doca_comch_client_get_connection;
+
+                fn doca_cc_cap_get_max_send_tasks(
+                    devinfo: *const doca_devinfo,
+                    max_send_tasks: *mut u32
+                ) -> doca_error_t
+                    = doca_comch_cap_get_max_send_tasks;
+
+                fn doca_cc_server_event_msg_recv_register(
+                    cc_server: *mut doca_cc_server,
+                    recv_event_cb: doca_cc_event_msg_recv_cb_t
+                ) -> doca_error_t
+                    = doca_comch_server_event_msg_recv_register;
+
+                fn doca_cc_client_event_msg_recv_register(
+                    cc_client: *mut doca_cc_client,
+                    recv_event_cb: doca_cc_event_msg_recv_cb_t
+                ) -> doca_error_t
+                    = doca_comch_client_event_msg_recv_register;
+
+                fn doca_cc_server_event_connection_register(
+                    cc_server: *mut doca_cc_server,
+                    connect_event_cb: doca_cc_event_connection_status_changed_cb_t,
+                    disconnect_event_cb: doca_cc_event_connection_status_changed_cb_t
+                ) -> doca_error_t
+                    = doca_comch_server_event_connection_status_changed_register;
+
+                fn doca_cc_connection_update_info(
+                    cc_connection: *mut doca_cc_connection
+                ) -> doca_error_t
+                    = doca_comch_connection_update_info;
+
+                fn doca_cc_connection_get_counter(
+                    cc_connection: *const doca_cc_connection,
+                    counter_type: doca_cc_counter,
+                    counter_value: *mut u64
+                ) -> doca_error_t
+                    = doca_comch_connection_get_counter;
+
+                fn doca_cc_server_event_consumer_register(
+                    cc_server: *mut doca_cc_server,
+                    new_consumer_event_cb: doca_cc_event_consumer_cb_t,
+                    expired_consumer_event_cb: doca_cc_event_consumer_cb_t
+                ) -> doca_error_t
+                    = doca_comch_server_event_consumer_register;
+
+                fn doca_cc_client_event_consumer_register(
+                    cc_client: *mut doca_cc_client,
+                    new_consumer_event_cb: doca_cc_event_consumer_cb_t,
+                    expired_consumer_event_cb: doca_cc_event_consumer_cb_t
+                ) -> doca_error_t
+                    = doca_comch_client_event_consumer_register;
+            }
+
+            header "doca_cc.h" since V2_6 until V2_6 {
+                fn doca_cc_server_task_send_set_conf(
+                    cc_server: *mut doca_cc_server,
+                    completion_cb: doca_cc_task_send_completion_cb_t,
+                    error_cb: doca_cc_task_send_completion_cb_t,
+                    num_send_tasks: u32
+                ) -> doca_error_t
+                    = doca_comch_server_task_send_set_conf;
+
+                fn doca_cc_client_task_send_set_conf(
+                    cc_client: *mut doca_cc_client,
+                    completion_cb: doca_cc_task_send_completion_cb_t,
+                    error_cb: doca_cc_task_send_completion_cb_t,
+                    num_send_tasks: u32
+                ) -> doca_error_t
+                    = doca_comch_client_task_send_set_conf;
+
+                fn doca_cc_server_task_send_alloc_init(
+                    cc_server: *mut doca_cc_server,
+                    peer: *mut doca_cc_connection,
+                    msg: *const c_void,
+                    len: u32,
+                    task: *mut *mut doca_cc_task_send
+                ) -> doca_error_t
+                    = doca_comch_server_task_send_alloc_init;
+
+                fn doca_cc_client_task_send_alloc_init(
+                    cc_client: *mut doca_cc_client,
+                    peer: *mut doca_cc_connection,
+                    msg: *const c_void,
+                    len: u32,
+                    task: *mut *mut doca_cc_task_send
+                ) -> doca_error_t
+                    = doca_comch_client_task_send_alloc_init;
+
+                fn doca_cc_task_send_as_task(task: *mut doca_cc_task_send) -> *mut doca_task
+                    = doca_comch_task_send_as_task;
+            }
+
+            header "doca_cc.h" since V2_5 until V2_5 {
+                fn doca_cc_server_send_task_set_conf(
+                    cc_server: *mut doca_cc_server,
+                    completion_cb: doca_cc_send_task_completion_cb_t,
+                    error_cb: doca_cc_send_task_completion_cb_t,
+                    num_send_tasks: u32
+                ) -> doca_error_t
+                    = doca_comch_server_task_send_set_conf;
+
+                fn doca_cc_client_send_task_set_conf(
+                    cc_client: *mut doca_cc_client,
+                    completion_cb: doca_cc_send_task_completion_cb_t,
+                    error_cb: doca_cc_send_task_completion_cb_t,
+                    num_send_tasks: u32
+                ) -> doca_error_t
+                    = doca_comch_client_task_send_set_conf;
+
+                fn doca_cc_server_send_task_alloc_init(
+                    cc_server: *mut doca_cc_server,
+                    peer: *mut doca_cc_connection,
+                    msg: *const c_void,
+                    len: u32,
+                    task: *mut *mut doca_cc_send_task
+                ) -> doca_error_t
+                    = doca_comch_server_task_send_alloc_init;
+
+                fn doca_cc_client_send_task_alloc_init(
+                    cc_client: *mut doca_cc_client,
+                    peer: *mut doca_cc_connection,
+                    msg: *const c_void,
+                    len: u32,
+                    task: *mut *mut doca_cc_send_task
+                ) -> doca_error_t
+                    = doca_comch_client_task_send_alloc_init;
+
+                fn doca_cc_send_task_as_task(task: *mut doca_cc_send_task) -> *mut doca_task
+                    = doca_comch_task_send_as_task;
+            }
+
+            header "doca_cc_consumer.h" since V2_5 until V2_6 {
+                fn doca_cc_consumer_create(
+                    cc_connection: *mut doca_cc_connection,
+                    buf_mmap: *mut doca_mmap,
+                    consumer: *mut *mut doca_cc_consumer
+                ) -> doca_error_t
+                    = doca_comch_consumer_create;
+
+                fn doca_cc_consumer_destroy(consumer: *mut doca_cc_consumer) -> doca_error_t
+                    = doca_comch_consumer_destroy;
+
+                fn doca_cc_consumer_get_id(
+                    consumer: *const doca_cc_consumer,
+                    id: *mut u32
+                ) -> doca_error_t
+                    = doca_comch_consumer_get_id;
+
+                fn doca_cc_consumer_cap_get_max_buf_size(
+                    devinfo: *const doca_devinfo,
+                    max_buf_size: *mut u32
+                ) -> doca_error_t
+                    = doca_comch_consumer_cap_get_max_buf_size;
+
+                fn doca_cc_consumer_cap_get_max_consumers(
+                    devinfo: *const doca_devinfo,
+                    max_consumers: *mut u32
+                ) -> doca_error_t
+                    = doca_comch_consumer_cap_get_max_consumers;
+
+                fn doca_cc_consumer_as_ctx(consumer: *mut doca_cc_consumer) -> *mut doca_ctx
+                    = doca_comch_consumer_as_ctx;
+            }
+
+            header "doca_cc_consumer.h" since V2_6 until V2_6 {
+                fn doca_cc_consumer_cap_is_supported(devinfo: *const doca_devinfo) -> doca_error_t
+                    = doca_comch_consumer_cap_is_supported;
+
+                fn doca_cc_consumer_cap_get_max_num_tasks(
+                    devinfo: *const doca_devinfo,
+                    max_num_tasks: *mut u32
+                ) -> doca_error_t
+                    = doca_comch_consumer_cap_get_max_num_tasks;
+
+                fn doca_cc_consumer_task_post_recv_set_conf(
+                    consumer: *mut doca_cc_consumer,
+                    completion_cb: doca_cc_consumer_task_post_recv_completion_cb_t,
+                    error_cb: doca_cc_consumer_task_post_recv_completion_cb_t,
+                    num_post_recv_tasks: u32
+                ) -> doca_error_t
+                    = doca_comch_consumer_task_post_recv_set_conf;
+
+                fn doca_cc_consumer_task_post_recv_alloc_init(
+                    consumer: *mut doca_cc_consumer,
+                    buf: *mut doca_buf,
+                    task: *mut *mut doca_cc_consumer_task_post_recv
+                ) -> doca_error_t
+                    = doca_comch_consumer_task_post_recv_alloc_init;
+
+                fn doca_cc_consumer_task_post_recv_get_buf(
+                    task: *mut doca_cc_consumer_task_post_recv
+                ) -> *mut doca_buf
+                    = doca_comch_consumer_task_post_recv_get_buf;
+
+                fn doca_cc_consumer_task_post_recv_set_buf(
+                    task: *mut doca_cc_consumer_task_post_recv,
+                    buf: *mut doca_buf
+                )
+                    = doca_comch_consumer_task_post_recv_set_buf;
+
+                fn doca_cc_consumer_task_post_recv_get_producer_id(
+                    task: *mut doca_cc_consumer_task_post_recv
+                ) -> u32
+                    = doca_comch_consumer_task_post_recv_get_producer_id;
+
+                fn doca_cc_consumer_task_post_recv_as_task(
+                    task: *mut doca_cc_consumer_task_post_recv
+                ) -> *mut doca_task
+                    = doca_comch_consumer_task_post_recv_as_task;
+            }
+
+            header "doca_cc_consumer.h" since V2_5 until V2_5 {
+                fn doca_cc_cap_is_consumer_supported(devinfo: *const doca_devinfo) -> doca_error_t
+                    = doca_comch_consumer_cap_is_supported;
+
+                fn doca_cc_consumer_cap_get_max_log_num_tasks(
+                    devinfo: *const doca_devinfo,
+                    max_log_num_tasks: *mut u8
+                ) -> doca_error_t;
+
+                fn doca_cc_consumer_post_recv_task_set_conf(
+                    consumer: *mut doca_cc_consumer,
+                    completion_cb: doca_cc_consumer_post_recv_task_completion_cb_t,
+                    error_cb: doca_cc_consumer_post_recv_task_completion_cb_t,
+                    log_num_post_recv_tasks: u8
+                ) -> doca_error_t
+                    = doca_comch_consumer_task_post_recv_set_conf(consumer, completion_cb, error_cb, $crate::power_of_two(log_num_post_recv_tasks));
+
+                fn doca_cc_consumer_post_recv_task_alloc_init(
+                    consumer: *mut doca_cc_consumer,
+                    buf: *mut doca_buf,
+                    task: *mut *mut doca_cc_consumer_post_recv_task
+                ) -> doca_error_t
+                    = doca_comch_consumer_task_post_recv_alloc_init;
+
+                fn doca_cc_consumer_post_recv_task_get_buf(
+                    task: *mut doca_cc_consumer_post_recv_task
+                ) -> *mut doca_buf
+                    = doca_comch_consumer_task_post_recv_get_buf;
+
+                fn doca_cc_consumer_post_recv_task_set_buf(
+                    task: *mut doca_cc_consumer_post_recv_task,
+                    buf: *mut doca_buf
+                )
+                    = doca_comch_consumer_task_post_recv_set_buf;
+
+                fn doca_cc_consumer_post_recv_task_get_producer_id(
+                    task: *mut doca_cc_consumer_post_recv_task
+                ) -> u32
+                    = doca_comch_consumer_task_post_recv_get_producer_id;
+
+                fn doca_cc_consumer_post_recv_task_as_task(
+                    task: *mut doca_cc_consumer_post_recv_task
+                ) -> *mut doca_task
+                    = doca_comch_consumer_task_post_recv_as_task;
+            }
+
+            header "doca_cc_producer.h" since V2_5 until V2_6 {
+                fn doca_cc_producer_create(
+                    cc_connection: *mut doca_cc_connection,
+                    producer: *mut *mut doca_cc_producer
+                ) -> doca_error_t
+                    = doca_comch_producer_create;
+
+                fn doca_cc_producer_destroy(producer: *mut doca_cc_producer) -> doca_error_t
+                    = doca_comch_producer_destroy;
+
+                fn doca_cc_producer_get_id(
+                    producer: *const doca_cc_producer,
+                    id: *mut u32
+                ) -> doca_error_t
+                    = doca_comch_producer_get_id;
+
+                fn doca_cc_producer_cap_get_max_buf_size(
+                    devinfo: *const doca_devinfo,
+                    max_buf_size: *mut u32
+                ) -> doca_error_t
+                    = doca_comch_producer_cap_get_max_buf_size;
+
+                fn doca_cc_producer_cap_get_max_producers(
+                    devinfo: *const doca_devinfo,
+                    max_producers: *mut u32
+                ) -> doca_error_t
+                    = doca_comch_producer_cap_get_max_producers;
+
+                fn doca_cc_producer_as_ctx(producer: *mut doca_cc_producer) -> *mut doca_ctx
+                    = doca_comch_producer_as_ctx;
+            }
+
+            header "doca_cc_producer.h" since V2_6 until V2_6 {
+                fn doca_cc_producer_cap_is_supported(devinfo: *const doca_devinfo) -> doca_error_t
+                    = doca_comch_producer_cap_is_supported;
+
+                fn doca_cc_producer_cap_get_max_num_tasks(
+                    devinfo: *const doca_devinfo,
+                    max_num_tasks: *mut u32
+                ) -> doca_error_t
+                    = doca_comch_producer_cap_get_max_num_tasks;
+
+                fn doca_cc_producer_task_send_set_conf(
+                    producer: *mut doca_cc_producer,
+                    completion_cb: doca_cc_producer_task_send_completion_cb_t,
+                    error_cb: doca_cc_producer_task_send_completion_cb_t,
+                    num_send_tasks: u32
+                ) -> doca_error_t
+                    = doca_comch_producer_task_send_set_conf;
+
+                fn doca_cc_producer_task_send_alloc_init(
+                    producer: *mut doca_cc_producer,
+                    buf: *mut doca_buf,
+                    consumer_id: u32,
+                    task: *mut *mut doca_cc_producer_task_send
+                ) -> doca_error_t
+                    = doca_comch_producer_task_send_alloc_init(producer, buf, core::ptr::null_mut(), 0, consumer_id, task);
+
+                fn doca_cc_producer_task_send_get_buf(
+                    task: *mut doca_cc_producer_task_send
+                ) -> *mut doca_buf
+                    = doca_comch_producer_task_send_get_buf as *mut doca_buf;
+
+                fn doca_cc_producer_task_send_set_buf(
+                    task: *mut doca_cc_producer_task_send,
+                    buf: *mut doca_buf
+                )
+                    = doca_comch_producer_task_send_set_buf;
+
+                fn doca_cc_producer_task_send_get_consumer_id(
+                    task: *mut doca_cc_producer_task_send
+                ) -> u32
+                    = doca_comch_producer_task_send_get_consumer_id;
+
+                fn doca_cc_producer_task_send_set_consumer_id(
+                    task: *mut doca_cc_producer_task_send,
+                    consumer_id: u32
+                )
+                    = doca_comch_producer_task_send_set_consumer_id;
+
+                fn doca_cc_producer_task_send_as_task(
+                    task: *mut doca_cc_producer_task_send
+                ) -> *mut doca_task
+                    = doca_comch_producer_task_send_as_task;
+            }
+
+            header "doca_cc_producer.h" since V2_5 until V2_5 {
+                fn doca_cc_cap_is_producer_supported(devinfo: *const doca_devinfo) -> doca_error_t
+                    = doca_comch_producer_cap_is_supported;
+
+                fn doca_cc_producer_cap_get_max_log_num_tasks(
+                    devinfo: *const doca_devinfo,
+                    max_log_num_tasks: *mut u8
+                ) -> doca_error_t;
+
+                fn doca_cc_producer_send_task_set_conf(
+                    producer: *mut doca_cc_producer,
+                    completion_cb: doca_cc_producer_send_task_completion_cb_t,
+                    error_cb: doca_cc_producer_send_task_completion_cb_t,
+                    log_num_send_tasks: u8
+                ) -> doca_error_t
+                    = doca_comch_producer_task_send_set_conf(producer, completion_cb, error_cb, $crate::power_of_two(log_num_send_tasks));
+
+                fn doca_cc_producer_send_task_alloc_init(
+                    producer: *mut doca_cc_producer,
+                    buf: *mut doca_buf,
+                    consumer_id: u32,
+                    task: *mut *mut doca_cc_producer_send_task
+                ) -> doca_error_t
+                    = doca_comch_producer_task_send_alloc_init(producer, buf, core::ptr::null_mut(), 0, consumer_id, task);
+
+                fn doca_cc_producer_send_task_get_buf(
+                    task: *mut doca_cc_producer_send_task
+                ) -> *mut doca_buf
+                    = doca_comch_producer_task_send_get_buf as *mut doca_buf;
+
+                fn doca_cc_producer_send_task_set_buf(
+                    task: *mut doca_cc_producer_send_task,
+                    buf: *mut doca_buf
+                )
+                    = doca_comch_producer_task_send_set_buf;
+
+                fn doca_cc_producer_send_task_get_consumer_id(
+                    task: *mut doca_cc_producer_send_task
+                ) -> u32
+                    = doca_comch_producer_task_send_get_consumer_id;
+
+                fn doca_cc_producer_send_task_set_consumer_id(
+                    task: *mut doca_cc_producer_send_task,
+                    consumer_id: u32
+                )
+                    = doca_comch_producer_task_send_set_consumer_id;
+
+                fn doca_cc_producer_send_task_as_task(
+                    task: *mut doca_cc_producer_send_task
+                ) -> *mut doca_task
+                    = doca_comch_producer_task_send_as_task;
+            }
+        }
+    };
+}
