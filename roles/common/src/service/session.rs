@@ -1324,6 +1324,23 @@ mod tests {
     }
 
     #[test]
+    fn targets_that_do_not_answer_at_the_end_of_a_session_are_reported_one_after_the_other() {
+        let mut world = World::new(true);
+        (0..3).for_each(|target| world.connect(target));
+        world.begin();
+        world.silent = vec![0, 2];
+        world.handle(Event::Shutdown);
+        let mut expected = Vec::new();
+        for target in [0, 2] {
+            world.pass(TIMEOUT);
+            expected.push(target);
+            assert_eq!(world.stalled, expected);
+            world.handle(Event::Lost { target });
+        }
+        assert_eq!(world.end, Some(Ok(())));
+    }
+
+    #[test]
     fn shutdown_while_ios_are_served_ends_the_session_in_order() {
         for missing in [None, Some(1)] {
             let mut world = match missing {
