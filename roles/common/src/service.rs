@@ -632,9 +632,7 @@ impl<S: Service> App<'_, S> {
         }
         if self.session.serves_client() {
             let client = self.client.poll();
-            // The channel of a client that has left says so at each poll, and the end of the session needs its timeouts.
-            let has_left = matches!(client, Ok(Some(ChannelEvent::Closed)) | Err(_));
-            quiet &= matches!(client, Ok(None)) || has_left && self.session.is_closing();
+            quiet &= matches!(client, Ok(None));
             match client {
                 Ok(Some(event)) => self.session.handle(Event::Client(event), now),
                 Ok(None) => {}

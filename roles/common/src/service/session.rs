@@ -1206,46 +1206,43 @@ mod tests {
         }
     }
 
-    /// Its disk has failed, or its process ends.
     #[test]
-    fn target_that_fails_the_query_or_disconnects_is_missing_but_no_second_one() {
-        for (failing, disconnects) in [(0, false), (1, true), (2, false)] {
-            let fail = |world: &mut World, target: usize| {
-                let event = if disconnects {
-                    ChannelEvent::Closed
-                } else {
-                    let &(message_id, correlation_id) = world.ids.get(&target).expect("asked");
-                    let request = Message {
-                        message_id,
-                        correlation_id,
-                        payload: Payload::QueryStorageRequest,
-                    };
-                    ChannelEvent::Message(Failure::unexpected("a disk").response_to(&request))
-                };
-                world.handle(Event::Storage { target, event });
+    fn target_whose_disk_has_failed_is_missing_but_no_second_one_and_no_busy_one() {
+        let fail = |world: &mut World, target: usize, code: ErrorCode| {
+            let &(message_id, correlation_id) = world.ids.get(&target).expect("asked");
+            let request = Message {
+                message_id,
+                correlation_id,
+                payload: Payload::QueryStorageRequest,
             };
+            let answer = Failure::new(code, "test").response_to(&request);
+            let event = ChannelEvent::Message(answer);
+            world.handle(Event::Storage { target, event });
+        };
+        let asked = |silent: &[usize]| {
+            let mut world = World::new(true);
+            (0..3).for_each(|target| world.connect(target));
+            world.client(ChannelEvent::Connected);
+            world.silent = silent.to_vec();
+            assert_eq!(world.request(Payload::QueryStorageRequest), None);
+            world
+        };
+        for failing in 0..3 {
+            let mut world = asked(&[failing]);
+            fail(&mut world, failing, ErrorCode::IO_FAILED);
+            assert_eq!(world.left, [failing]);
+            let answer = world.answers.pop();
+            assert_eq!(answer, Some(Payload::QueryStorageResponse(storage())));
+            world.init();
+            assert!(world.session.is_without(failing));
+            let mut world = asked(&[failing]);
+            fail(&mut world, failing, ErrorCode::IN_USE);
+            assert!(world.left.is_empty() && world.end.is_some_and(|end| end.is_err()));
             let other = (failing + 1) % 3;
-            for fails_too in [false, true] {
-                let mut world = World::new(true);
-                (0..3).for_each(|target| world.connect(target));
-                world.client(ChannelEvent::Connected);
-                world.silent = vec![failing];
-                if fails_too {
-                    world.silent.push(other);
-                }
-                assert_eq!(world.request(Payload::QueryStorageRequest), None);
-                fail(&mut world, failing);
-                assert_eq!(world.left, [failing]);
-                if fails_too {
-                    fail(&mut world, other);
-                    assert!(world.end.is_some_and(|end| end.is_err()));
-                    continue;
-                }
-                let answer = world.answers.pop();
-                assert_eq!(answer, Some(Payload::QueryStorageResponse(storage())));
-                world.init();
-                assert!(world.session.is_without(failing));
-            }
+            let mut world = asked(&[failing, other]);
+            fail(&mut world, failing, ErrorCode::IO_FAILED);
+            fail(&mut world, other, ErrorCode::IO_FAILED);
+            assert!(world.end.is_some_and(|end| end.is_err()));
         }
     }
 

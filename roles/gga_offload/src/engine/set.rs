@@ -533,8 +533,8 @@ impl Set {
     }
 
     /// Handles an unresponsive target. A second target is not detached only because it is unresponsive: on an overloaded machine, that
-    /// would take the set offline. A target that is being rebuilt is detached again, because the other two can continue without it. At the end of a session, the
-    /// second target is detached, too: the session ends uncleanly instead of waiting. Returns `true` if the target is offline now.
+    /// would take the set offline. A target that is being rebuilt is detached again, because the other two can continue without it. Returns
+    /// `true` if the target is offline now.
     #[cold]
     pub fn stalled(&self, target: Target, why: impl fmt::Display) -> bool {
         let mut inner = self.inner();
@@ -546,7 +546,7 @@ impl Set {
             State::Rebuilding(incomplete) => incomplete == target,
             State::Degraded(_) | State::Failed { .. } => false,
         };
-        if !others_are_current && !inner.is_quiesced {
+        if !others_are_current {
             inner.counts.stalled += 1;
             if inner.counts.stalled.is_power_of_two() {
                 tracing::warn!(
@@ -1623,19 +1623,6 @@ pub(super) mod tests {
         assert!(set.missed.contains(5));
         set.finish_work(again, Outcome::Rewritten(STALE), Duration::ZERO);
         assert!(!set.missed.contains(5));
-    }
-
-    #[test]
-    fn second_unresponsive_target_is_detached_only_at_the_end_of_the_session() {
-        let set = open_set(1, &[]);
-        assert!(set.stalled(Target::Data1, "test"));
-        persist(&set);
-        assert!(!set.stalled(Target::Data2, "test"));
-        assert_eq!(set.state(), State::Degraded(Target::Data1));
-        set.quiesce();
-        assert!(set.stalled(Target::Data2, "test"));
-        set.conclude();
-        assert!(set.is_concluded(), "nothing is waited for");
     }
 
     #[test]

@@ -113,16 +113,17 @@ impl<L: Layout> Session<L> {
                         self.limit_silence(now);
                         self.storage_answered(now);
                     }
-                    Err(failure) if self.may_begin_without(target) => {
+                    // Its disk has failed. Other errors, as of a target that still serves another session, may pass.
+                    Err(failure)
+                        if failure.code == ErrorCode::IO_FAILED
+                            && self.may_begin_without(target) =>
+                    {
                         self.begin_without(now, target, &failure);
                     }
                     Err(failure) => self.fail(failure.context(name)),
                 }
             }
             (ChannelEvent::Message(message), _) => self.fail(Self::nonsense(target, message)),
-            (ChannelEvent::Closed, Step::Storage) if self.may_begin_without(target) => {
-                self.begin_without(now, target, &"it disconnected");
-            }
             // After its shutdown response, a target may disconnect before the service has finished.
             (ChannelEvent::Closed, Step::Storage | Step::Job(Doing::DestroyWorkers))
                 if self.phase == Phase::Shutdown && !self.inquiry.is_pending(target) => {}
@@ -640,7 +641,7 @@ impl<L: Layout> Session<L> {
         pending.filter(|_| self.maintains && is_query)
     }
 
-    /// Returns `true` if the session can begin without this target, which has failed to respond to the query.
+    /// Returns `true` if the session can begin without this target, which has not responded to the query yet.
     fn may_begin_without(&self, target: usize) -> bool {
         let is_query = self.phase == Phase::Query && self.step == Step::Storage;
         let is_first = !self.without.iter().any(|&it| it);
