@@ -24,7 +24,7 @@ use role_common::{flags, outln};
 use serde::Serialize;
 use tabled::builder::Builder;
 
-use crate::{Result, table, usage};
+use crate::{Result, exit_code, table, usage};
 use faults::{CableOptions, Faults, NetworkOptions};
 use hammer::{Hammer, IntruderOptions, LoadOptions, Simulate, VerifierOptions};
 use layout::Layout;
@@ -134,14 +134,6 @@ pub fn run(options: &Options) -> ExitCode {
         Command::Show(show) => show.run(),
     };
     result.unwrap_or_else(|error| crate::conclude("conformance", &*error))
-}
-
-fn exit_code(is_success: bool) -> ExitCode {
-    if is_success {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
 }
 
 /// Parses a time in the roles' format; within these limits, with fractions rounded up to whole seconds.

@@ -177,6 +177,15 @@ fn usage(message: impl Into<String>) -> Box<dyn Error> {
     Box::new(UsageError(message.into()))
 }
 
+/// Exit status of a command that has run: 0, or 1 for a failure that it has reported.
+fn exit_code(is_success: bool) -> ExitCode {
+    if is_success {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
 /// Finds the implementation given by a flag's `NAME=DIR`.
 fn implementation(text: &str) -> Result<Implementation> {
     Implementation::parse(text).map_err(|error| match error {

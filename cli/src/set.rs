@@ -18,7 +18,7 @@ use serde::Serialize;
 use tabled::builder::Builder;
 use wire::control::RecordState;
 
-use crate::{Result, table, usage};
+use crate::{Result, exit_code, table, usage};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -127,7 +127,7 @@ struct VersionReport {
     number: u64,
 }
 
-/// What a service would do with the files of a set.
+/// The members that a service would start with, or why it would refuse the set.
 #[derive(Debug, Serialize)]
 struct SetReport {
     set: String,
@@ -188,11 +188,7 @@ impl Examine {
         } else if !report.files.is_empty() {
             print(&report);
         }
-        Ok(if is_intact {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
-        })
+        Ok(exit_code(is_intact))
     }
 }
 
@@ -338,7 +334,7 @@ fn print(report: &ExamineReport) {
             Format::StoredBlocks => "stored blocks".to_owned(),
         };
         let target = member.target.unwrap_or("unknown");
-        let state = state_name(member.state);
+        let state = member.state.name();
         rows.push_record([
             &name,
             &member.set[..8],
@@ -370,16 +366,6 @@ fn print(report: &ExamineReport) {
                 outln!("set {name}: current: {current}{other}; blocks to settle: {blocks}");
             }
         }
-    }
-}
-
-fn state_name(state: RecordState) -> &'static str {
-    match state {
-        RecordState::None => "none",
-        RecordState::Clean => "clean",
-        RecordState::InUse => "in_use",
-        RecordState::InDoubt => "in_doubt",
-        RecordState::Closing => "closing",
     }
 }
 
@@ -441,12 +427,7 @@ impl Verify {
         } else {
             print_verified(&report);
         }
-        let is_intact = report.repairable == 0 && report.lost == 0;
-        Ok(if is_intact {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
-        })
+        Ok(exit_code(report.repairable == 0 && report.lost == 0))
     }
 }
 
@@ -477,10 +458,7 @@ fn verify(
     };
     let mut unsettled = assessment.unsettled.iter().copied().peekable();
     let progress = progress(report.blocks, is_silent);
-    let mut buffers = [const { Vec::new() }; 3];
-    for buffer in &mut buffers {
-        buffer.resize(geometry.block_size as usize, 0);
-    }
+    let mut buffers = [(); 3].map(|()| vec![0; geometry.block_size as usize]);
     for block in 0..report.blocks {
         if block % 1024 == 0 {
             progress.set_position(block);

@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn latest_report_of_the_session_tells_whether_a_target_is_offline() {
-        // Whether the second target is offline, and whether it is stale.
+        // Log lines; `true` if the second target is offline; `true` if it is stale.
         let cases: [(&[&str], bool, bool); 12] = [
             (&[LOST], true, true),
             (&[LOST, BACK], false, true),

@@ -42,7 +42,7 @@ mod read;
 mod reference_form;
 pub mod request;
 pub mod set;
-mod settle;
+pub mod settle;
 pub mod stripes;
 pub mod versions;
 mod write;

@@ -1,11 +1,12 @@
-//! What a set is, from the superblocks, versions and chunks of its members, without a service: for tools.
+//! Offline examination of a set, for tools: from the superblocks, versions and chunks of its members, without a service.
 
 use role_common::superblock::{Form, SetId, Superblock};
 
+use crate::Target;
 use crate::engine::assembly::{Found, Instructions, Log, assemble};
-use crate::engine::chunk::{self, Flaw, Place, Stamp};
+use crate::engine::chunk::{self, Place, Stamp};
 use crate::engine::membership::EpochIds;
-use crate::{Target, Targets};
+use crate::engine::{Judged, settle};
 
 /// A member of a set, as its target would describe it.
 #[derive(Debug, Clone)]
@@ -19,7 +20,7 @@ pub struct Member {
     pub unretired: Vec<u64>,
 }
 
-/// What a service would find.
+/// The state of a set, as a service would find it at the start of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assessment {
     pub set: SetId,
@@ -98,43 +99,33 @@ pub struct Stripe {
 /// If a chunk is shorter than its record, 64 bytes.
 #[must_use]
 pub fn compare(set: SetId, stripe: u64, chunks: [Option<Result<&[u8], String>>; 3]) -> Stripe {
-    let judged = Target::ALL.map(|member| {
+    let mut judged = Judged::default();
+    let mut flaws = Vec::new();
+    for (member, chunk) in Target::ALL.into_iter().zip(chunks) {
         let place = Place {
             set,
             stripe,
             member,
         };
-        let chunk = chunks[member.number()].as_ref()?;
-        Some(match chunk {
-            Ok(chunk) => chunk::judge(chunk, place).map_err(|flaw: Flaw| flaw.to_string()),
-            Err(why) => Err(why.clone()),
-        })
-    });
-    let valid = |member: &Target| match &judged[member.number()] {
-        Some(Ok(stamp)) => Some(*stamp),
-        _ => None,
-    };
-    let newest = Target::ALL.iter().filter_map(valid).max();
-    let mut holders = Targets::NONE;
-    for member in Target::ALL {
-        if newest.is_some() && valid(&member) == newest {
-            holders.insert(member);
+        match chunk.map(|chunk| chunk.map(|bytes| chunk::judge(bytes, place))) {
+            Some(Ok(Err(flaw))) => flaws.push((member, flaw.to_string())),
+            Some(Ok(Ok(stamp))) => judged[member.number()] = Some(Ok(stamp)),
+            Some(Err(why)) => flaws.push((member, why)),
+            None => {}
         }
     }
-    let is_readable = holders.len() >= 2;
-    let mut flaws = Vec::new();
-    for member in Target::ALL {
-        match &judged[member.number()] {
-            Some(Err(flaw)) => flaws.push((member, flaw.clone())),
-            Some(Ok(stamp)) if !is_readable || !holders.contains(member) => {
-                flaws.push((member, format!("has stamp {stamp}")));
-            }
-            _ => {}
+    let newest = settle::complete(&judged);
+    for (member, judgement) in Target::ALL.into_iter().zip(judged) {
+        let is_holder = newest.is_some_and(|(_, holders)| holders.contains(member));
+        if let (Some(Ok(stamp)), false) = (judgement, is_holder) {
+            flaws.push((member, format!("has stamp {stamp}")));
         }
     }
+    flaws.sort_unstable_by_key(|(member, _)| member.number());
+    let is_unwritten = newest.is_some_and(|(stamp, _)| stamp == Stamp::UNWRITTEN);
     Stripe {
-        is_written: newest != Some(Stamp::UNWRITTEN) || !flaws.is_empty(),
-        is_readable,
+        is_written: !is_unwritten || !flaws.is_empty(),
+        is_readable: newest.is_some(),
         flaws,
     }
 }

@@ -1,7 +1,7 @@
 //! Functions of releases before the current one: renamed since, or with other arguments. One macro; see
 //! [`doca_earlier_functions!`](crate::doca_earlier_functions).
 //!
-//! What 2.6 declares is known from its published headers. Of 2.5, the published guide names some functions, and public
+//! The declarations of 2.6 are known from its published headers. Of 2.5, the published guide names some functions, and public
 //! programs use others; the rest is inferred from the names that it uses for tasks (`send_task` where 2.6 has
 //! `task_send`).
 

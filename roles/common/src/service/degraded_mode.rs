@@ -218,7 +218,7 @@ impl RejoinAttempts {
                         let has_rejoined = degraded_mode.rejoined(target, &returned);
                         has_rejoined
                             .then_some(returned)
-                            .ok_or_else(|| changed(target))
+                            .ok_or_else(|| other_lost(L::TARGETS[target]))
                     });
                     match result {
                         Ok(Returned { identity, .. }) => {
@@ -291,8 +291,8 @@ impl RejoinAttempts {
     }
 }
 
-fn changed(target: usize) -> Failure {
-    let message = format!("another target was lost while target {target} rejoined");
+fn other_lost(name: &str) -> Failure {
+    let message = format!("{name}: another target was lost while this one rejoined");
     Failure::new(ErrorCode::CONNECTION_ABORTED, message)
 }
 

@@ -935,9 +935,9 @@ mod tests {
         now: Instant,
         session: Session<Three>,
         is_announced: bool,
-        /// Targets that do not answer.
         /// Ids of the last request to each target.
         ids: BTreeMap<usize, (u32, u32)>,
+        /// Targets that do not answer.
         silent: Vec<usize>,
         /// Requests to targets, with the targets' numbers.
         asked: Vec<(usize, MessageType)>,

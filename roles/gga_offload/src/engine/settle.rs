@@ -69,6 +69,18 @@ struct Seen {
     complete: Option<Stamp>,
 }
 
+/// Returns the newest stamp of a stripe that was not interrupted, and its holders, if two members have it.
+pub fn complete(judged: &Judged) -> Option<(Stamp, Targets)> {
+    let seen = Seen {
+        newest: judged.iter().flatten().filter_map(|it| it.ok()).max(),
+        complete: None,
+    };
+    match decide(judged, seen, false) {
+        Decision::Complete { stamp, holders } => Some((stamp, holders)),
+        _ => None,
+    }
+}
+
 /// Decides which chunks count. `may_be_mixed` is `true` after an unclean shutdown.
 fn decide(judged: &Judged, seen: Seen, may_be_mixed: bool) -> Decision {
     let valid = |target: &Target| match judged[target.number()] {

@@ -314,6 +314,9 @@ impl StripeSet {
 
     /// The stamp of the write that was interrupted first, if it began in this session.
     pub(crate) fn interrupted(&self, stripe: u64) -> Option<Stamp> {
+        if self.is_empty() {
+            return None;
+        }
         self.stripes().get(&stripe).copied().flatten()
     }
 

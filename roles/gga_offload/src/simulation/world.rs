@@ -1451,7 +1451,6 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Allows all unflushed writes to be lost.
     /// Two members of a block are wrong at once, one of them with a lost write, or an old copy.
     fn lose_two(&mut self, block: usize) {
         let copies = self.damaged[block].iter();
@@ -1467,6 +1466,7 @@ impl<'a> World<'a> {
         }
     }
 
+    /// Allows all unflushed writes to be lost.
     fn lose_unflushed(&mut self) {
         for io in &mut self.ios {
             for (reading, block) in io.readings.iter_mut().zip(io.block..) {
