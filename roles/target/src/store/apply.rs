@@ -29,6 +29,9 @@ const DEPTH: usize = 32;
 /// Alignment of memory for direct I/O in bytes.
 const ALIGNMENT: usize = 4096;
 
+/// Takes the place of bytes that cannot be read: no record of a chunk begins with it.
+const FILLER: u8 = 0xA5;
+
 /// Result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
@@ -192,6 +195,8 @@ pub struct FileApplier<D, M> {
     /// First entry that is not in a round yet.
     next_entry: usize,
     runs: Vec<Run>,
+    /// Sectors of the runs that cannot be read.
+    unreadable: Vec<Range>,
     operations: Operations,
     scratch: Vec<u8>,
 }
@@ -293,6 +298,7 @@ impl<D: Disk, M: Medium> FileApplier<D, M> {
             entries: Vec::with_capacity(most),
             next_entry: 0,
             runs: Vec::new(),
+            unreadable: Vec::new(),
             operations: Operations::default(),
             scratch: vec![0; layout.slots.slot_size as usize],
         }
@@ -307,17 +313,12 @@ impl<D: Disk, M: Medium> FileApplier<D, M> {
             return Err(io::Error::other("the medium has failed"));
         }
         let sector = self.layout.sector as usize;
-        let has_completed = if matches!(self.stage, Stage::Merging) {
-            let unreadable = Unreadable {
-                memory: &self.memory,
-                health: &self.health,
-            };
-            let disk = &mut self.disk;
-            self.operations.advance(disk, sector, Some(unreadable))?
-        } else {
-            self.operations.advance(&mut self.disk, sector, None)?
-        };
-        if !has_completed {
+        let is_merging = matches!(self.stage, Stage::Merging);
+        let unreadable = is_merging.then_some(&mut self.unreadable);
+        if !self
+            .operations
+            .advance(&mut self.disk, sector, unreadable)?
+        {
             return Ok(Progress::Disk);
         }
         match self.stage {
@@ -485,38 +486,68 @@ impl<D: Disk, M: Medium> FileApplier<D, M> {
         for run in &self.runs {
             let count = (run.last - run.first + 1) as u64;
             if count * u64::from(block_size) != run.end - run.begin {
-                self.operations.push(DiskOperation::Read(run.range()));
+                let all = run.part(run.begin, run.end);
+                self.operations.push(DiskOperation::Read(all));
             }
         }
         Ok(())
     }
 
-    /// Copies the blocks of the round over their places in memory, and writes them.
+    /// Copies the blocks of the round over their places in memory, and writes them. A sector that could not be read is written only if one of the blocks has a part
+    /// of it: that repairs it, and its other part is replaced by bytes that are no chunk, so that the block there is found to be damaged.
     fn write(&mut self) -> io::Result<()> {
-        let block_size = u64::from(self.layout.block_size);
+        let failed = |error: doca::Error| io::Error::other(error.to_string());
+        let (block_size, content) = (self.layout.block_size as usize, self.layout.content_offset);
+        let place_of = |entry: &Entry| content + entry.block * block_size as u64;
+        self.unreadable.sort_unstable_by_key(|it| it.file_offset);
         for run in &self.runs {
-            for entry in &self.entries[run.first..=run.last] {
-                let place = self.layout.content_offset + entry.block * block_size;
-                let to = run.memory + (place - run.begin) as usize;
-                self.memory
-                    .copy_from(to, &self.memory, entry.memory, block_size as usize)
-                    .map_err(|error| io::Error::other(error.to_string()))?;
+            let entries = &self.entries[run.first..=run.last];
+            let mut begin = run.begin;
+            for sector in &self.unreadable {
+                let end = sector.file_offset + sector.len as u64;
+                if sector.file_offset < run.begin || end > run.end {
+                    continue;
+                }
+                self.health.io_failed(format_args!(
+                    "read of {} bytes at offset {}: {}",
+                    sector.len,
+                    sector.file_offset,
+                    Errno::IO
+                ));
+                let has_part = |entry: &Entry| {
+                    let place = place_of(entry);
+                    place < end && sector.file_offset < place + block_size as u64
+                };
+                if entries.iter().any(has_part) {
+                    let filler = vec![FILLER; sector.len];
+                    self.memory
+                        .write(sector.memory_offset, &filler)
+                        .map_err(failed)?;
+                } else {
+                    self.operations.write(run, begin, sector.file_offset);
+                    begin = end;
+                }
             }
-            self.operations.push(DiskOperation::Write {
-                range: run.range(),
-                durable: false,
-            });
+            for entry in entries {
+                let to = run.memory + (place_of(entry) - run.begin) as usize;
+                self.memory
+                    .copy_from(to, &self.memory, entry.memory, block_size)
+                    .map_err(failed)?;
+            }
+            self.operations.write(run, begin, run.end);
         }
+        self.unreadable.clear();
         Ok(())
     }
 }
 
 impl Run {
-    fn range(&self) -> Range {
+    /// A part of the range of the file.
+    fn part(&self, begin: u64, end: u64) -> Range {
         Range {
-            file_offset: self.begin,
-            memory_offset: self.memory,
-            len: (self.end - self.begin) as usize,
+            file_offset: begin,
+            memory_offset: self.memory + (begin - self.begin) as usize,
+            len: (end - begin) as usize,
         }
     }
 }
@@ -558,33 +589,6 @@ impl<D: Disk, M: Medium> Apply for FileApplier<D, M> {
     }
 }
 
-/// What takes the place of sectors that cannot be read, and are written in part: bytes that are no chunk, so that a block whose other part is in the sector is
-/// found to be damaged. The write makes the disk replace the sector.
-#[derive(Clone, Copy)]
-struct Unreadable<'a> {
-    memory: &'a MemoryRegion,
-    health: &'a Health,
-}
-
-impl Unreadable<'_> {
-    /// Bytes with which no header or record starts.
-    const FILLER: [u8; 512] = [0xA5; 512];
-
-    fn fill(self, range: Range, error: Errno) -> io::Result<()> {
-        self.health.io_failed(format_args!(
-            "{} bytes at {} cannot be read, and are replaced: {error}",
-            range.len, range.file_offset
-        ));
-        for at in (0..range.len).step_by(Self::FILLER.len()) {
-            let part = &Self::FILLER[..Self::FILLER.len().min(range.len - at)];
-            self.memory
-                .write(range.memory_offset + at, part)
-                .map_err(|error| io::Error::other(error.to_string()))?;
-        }
-        Ok(())
-    }
-}
-
 /// Operations of a stage, a limited number of them in flight.
 #[derive(Debug, Default)]
 struct Operations {
@@ -599,12 +603,12 @@ impl Operations {
         self.all.push(operation);
     }
 
-    /// Submits operations and collects completions. Returns `true` if all have completed. With `unreadable`, sectors that cannot be read are replaced.
+    /// Submits operations and collects completions. Returns `true` if all have completed. Sectors that cannot be read are added to `unreadable`, if it is given.
     fn advance(
         &mut self,
         disk: &mut impl Disk,
         sector: usize,
-        unreadable: Option<Unreadable>,
+        mut unreadable: Option<&mut Vec<Range>>,
     ) -> io::Result<bool> {
         if self.all.is_empty() {
             return Ok(true);
@@ -620,11 +624,11 @@ impl Operations {
         while let Some(completed) = disk.next() {
             let at = completed.token as usize;
             if let (DiskOperation::Read(range), Err(Errno::IO), Some(unreadable)) =
-                (self.all[at], completed.result, unreadable)
+                (self.all[at], completed.result, unreadable.as_deref_mut())
             {
                 self.completed += 1;
                 if range.len <= sector {
-                    unreadable.fill(range, Errno::IO)?;
+                    unreadable.push(range);
                 } else {
                     self.read_sectors(range, sector);
                 }
@@ -671,6 +675,16 @@ impl Operations {
         Ok(true)
     }
 
+    /// Writes a part of a run, which may be empty.
+    fn write(&mut self, run: &Run, begin: u64, end: u64) {
+        if begin < end {
+            self.push(DiskOperation::Write {
+                range: run.part(begin, end),
+                durable: false,
+            });
+        }
+    }
+
     /// Reads each sector of a range on its own.
     fn read_sectors(&mut self, range: Range, sector: usize) {
         for at in (0..range.len).step_by(sector) {
@@ -679,6 +693,195 @@ impl Operations {
                 memory_offset: range.memory_offset + at,
                 len: sector.min(range.len - at),
             }));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::collections::{BTreeSet, VecDeque};
+    use std::os::fd::BorrowedFd;
+    use std::rc::Rc;
+
+    use super::*;
+    use crate::store::Completed;
+    use crate::versions::{Log, SlotChecksum, Version};
+
+    const SECTOR: usize = 512;
+    const BLOCK: usize = 2112;
+    const BLOCKS: u64 = 8;
+    const SLOTS: SlotArea = SlotArea {
+        offset: 32 << 10,
+        slot_size: 4096,
+        count: 4,
+    };
+
+    /// A disk whose bad sectors cannot be read until they are written.
+    #[derive(Default)]
+    struct Content {
+        bytes: Vec<u8>,
+        bad: BTreeSet<usize>,
+    }
+
+    struct Bad {
+        content: Rc<RefCell<Content>>,
+        memory: Arc<MemoryRegion>,
+        completed: VecDeque<Completed>,
+    }
+
+    impl Disk for Bad {
+        fn push(&mut self, token: u64, operation: DiskOperation) {
+            let mut content = self.content.borrow_mut();
+            let Content { bytes, bad } = &mut *content;
+            let result = match operation {
+                DiskOperation::Sync => Ok(0),
+                DiskOperation::Read(range) | DiskOperation::Write { range, .. } => {
+                    let begin = range.file_offset as usize;
+                    let sectors = begin / SECTOR..(begin + range.len) / SECTOR;
+                    assert!(begin.is_multiple_of(SECTOR) && range.len.is_multiple_of(SECTOR));
+                    let bytes = &mut bytes[begin..begin + range.len];
+                    if let DiskOperation::Write { .. } = operation {
+                        bad.retain(|it| !sectors.contains(it));
+                        let read = self.memory.read(range.memory_offset, bytes);
+                        read.expect("inside the memory");
+                        Ok(range.len)
+                    } else if bad.range(sectors).next().is_some() {
+                        Err(Errno::IO)
+                    } else {
+                        let written = self.memory.write(range.memory_offset, bytes);
+                        written.expect("inside the memory");
+                        Ok(range.len)
+                    }
+                }
+            };
+            self.completed.push_back(Completed { token, result });
+        }
+
+        fn has_pending(&self) -> bool {
+            false
+        }
+
+        fn submit(&mut self) {}
+
+        fn fail_pending(&mut self) {}
+
+        fn reap(&mut self) -> bool {
+            !self.completed.is_empty()
+        }
+
+        fn next(&mut self) -> Option<Completed> {
+            self.completed.pop_front()
+        }
+
+        fn in_flight(&self) -> usize {
+            0
+        }
+
+        fn drain(&mut self) {}
+
+        fn readiness(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
+
+        fn verify(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Takes records.
+    struct Nothing;
+
+    impl Medium for Nothing {
+        fn write_at(&self, _: &[u8], _: u64) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn sync(&self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Applies a version of block 3 on a disk with these bad sectors, and returns the disk before and after it.
+    fn applied(bad: &[usize]) -> (Vec<u8>, Content, Arc<Health>) {
+        let layout = FileLayout {
+            content_offset: 0,
+            block_size: BLOCK as u32,
+            sector: SECTOR as u64,
+            fs_block: 4096,
+            slots: SLOTS,
+        };
+        let version = Version {
+            epoch: 1,
+            number: 2,
+        };
+        let mut log = Log::new(SLOTS.count);
+        let slot = log.allocate(1).expect("free");
+        let sequence = log.seal(slot, 3, version);
+        log.complete(slot, true);
+        let mut bytes: Vec<u8> = (0..(48 << 10)).map(|at| (at / SECTOR) as u8).collect();
+        let place = SLOTS.offset_of(slot) as usize;
+        bytes[place..place + BLOCK].fill(0xEE);
+        let mut checksum = SlotChecksum::NONE;
+        checksum.update(&bytes[place..place + BLOCK]);
+        let record = checksum.record(sequence, 3, version, Version::NONE);
+        bytes[place + BLOCK..place + BLOCK + record.len()].copy_from_slice(&record);
+        let before = bytes.clone();
+        let bad = bad.iter().copied().collect();
+        let content = Rc::new(RefCell::new(Content { bytes, bad }));
+        let size = FileApplier::<Bad, Nothing>::memory_size(layout);
+        let memory = MemoryRegion::new(size).expect("memory");
+        let health = Arc::new(Health::new("test"));
+        let disk = Bad {
+            content: Rc::clone(&content),
+            memory: Arc::clone(&memory),
+            completed: VecDeque::new(),
+        };
+        let records = (Nothing, Places::default());
+        let shared = Versions::new(log);
+        let mut applier =
+            FileApplier::new(shared, layout, (disk, memory), records, Arc::clone(&health));
+        while applier.step(true).expect("the medium is good") != Progress::Idle {}
+        drop(applier);
+        let content = Rc::into_inner(content).expect("the only one").into_inner();
+        (before, content, health)
+    }
+
+    /// First sector of block 3, with the end of block 2, and the one after its last whole one, with the beginning of block 4.
+    const FIRST: usize = 3 * BLOCK / SECTOR;
+    const LAST: usize = 4 * BLOCK / SECTOR;
+
+    #[test]
+    fn unreadable_sectors_are_written_only_where_the_block_has_a_part_of_them() {
+        let block = 3 * BLOCK..4 * BLOCK;
+        // One before the block and one after it in the same units of 4096 bytes, both of its ends, and one inside.
+        let outside = [FIRST - 1, LAST + 1];
+        for bad in [
+            vec![],
+            outside.to_vec(),
+            vec![FIRST],
+            vec![LAST],
+            vec![FIRST + 1],
+        ]
+        .into_iter()
+        .chain([vec![FIRST - 1, FIRST, FIRST + 2, LAST, LAST + 1]])
+        {
+            let (before, after, health) = applied(&bad);
+            assert!(!health.has_failed());
+            assert_eq!(health.errors(), bad.len() as u64);
+            assert!(after.bytes[block.clone()].iter().all(|&byte| byte == 0xEE));
+            let left: BTreeSet<usize> = bad
+                .iter()
+                .copied()
+                .filter(|it| outside.contains(it))
+                .collect();
+            assert_eq!(after.bad, left, "they may be readable later");
+            for at in (0..BLOCKS as usize * BLOCK).filter(|at| !block.contains(at)) {
+                let is_replaced =
+                    [FIRST, LAST].contains(&(at / SECTOR)) && bad.contains(&(at / SECTOR));
+                let expected = if is_replaced { FILLER } else { before[at] };
+                assert_eq!(after.bytes[at], expected, "{bad:?}: byte {at}");
+            }
         }
     }
 }
