@@ -295,6 +295,7 @@ pub fn run<S: Service>(
             superblocks: Superblocks::new(addresses.len(), flags.control_timeout),
             awaited: None,
             quiet_until: None,
+            has_client_left: false,
         };
         report(app.run(environment)?);
         Ok(())
@@ -325,6 +326,8 @@ struct App<'a, S: Service> {
     awaited: Option<Awaited>,
     /// Deadline for the service to become quiet, while the session waits for that.
     quiet_until: Option<Instant>,
+    /// `true` if the initiator has left a session that the service ends: its channel would report that without end.
+    has_client_left: bool,
 }
 
 /// State of the set's superblocks.
@@ -464,7 +467,7 @@ impl<S: Service> App<'_, S> {
                 silent_since = Instant::now();
             } else if !self.judge_late(now, silence.map(|limit| (silent_since, limit))) {
                 let mut channels: Vec<&dyn ControlChannel> = Vec::new();
-                if self.session.serves_client() {
+                if self.polls_client() {
                     channels.push(&*self.client);
                 }
                 channels.extend(
@@ -630,9 +633,11 @@ impl<S: Service> App<'_, S> {
                 .rejoin_attempts
                 .advance(degraded_mode, session, storage, timeout);
         }
-        if self.session.serves_client() {
+        if self.polls_client() {
             let client = self.client.poll();
             quiet &= matches!(client, Ok(None));
+            self.has_client_left = self.session.is_closing()
+                && matches!(client, Ok(Some(ChannelEvent::Closed)) | Err(_));
             match client {
                 Ok(Some(event)) => self.session.handle(Event::Client(event), now),
                 Ok(None) => {}
@@ -649,6 +654,10 @@ impl<S: Service> App<'_, S> {
             }
         }
         !quiet
+    }
+
+    fn polls_client(&self) -> bool {
+        self.session.serves_client() && !self.has_client_left
     }
 
     /// Detaches the targets that the service continues without.

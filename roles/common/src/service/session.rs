@@ -33,6 +33,10 @@ pub use storage::{Described, KeptVersions};
 /// an initiator that is ahead of a completion here still finds a free one.
 pub const MAX_TRANSACTIONS: u32 = 4000;
 
+/// Timeouts of a control operation in which a session ends that the service ends by itself. Each of its steps has one, and is repeated for an unresponsive
+/// target that the session may not go on without; so the end as a whole has a limit.
+const CLOSE_TIMEOUTS: u32 = 4;
+
 /// Combination of targets into one storage.
 pub trait Layout {
     /// Names of the targets in error messages, in the order of their numbers.
@@ -113,8 +117,8 @@ pub struct Session<L> {
     transaction_count: u32,
     /// The initiator's consumers, in the order of their creation.
     consumers: Vec<u32>,
-    /// `true` if the service ends the session: the initiator is not waited for.
-    is_closing: bool,
+    /// Time by which the session has to have ended, once the service ends it: the initiator is not waited for then.
+    closes_by: Option<Instant>,
     /// By target: `true` if the session continues without it.
     without: Vec<bool>,
     /// The init request sent to the targets.
@@ -158,7 +162,7 @@ impl<L: Layout> Session<L> {
             core_count: 0,
             transaction_count: 0,
             consumers: Vec::new(),
-            is_closing: false,
+            closes_by: None,
             without: vec![false; L::TARGETS.len()],
             init: None,
             actions: VecDeque::new(),
@@ -228,7 +232,7 @@ impl<L: Layout> Session<L> {
     /// complete and the set is closed cleanly. It cannot be ended in order before that.
     fn close(&mut self, now: Instant) {
         match (self.phase, self.step) {
-            _ if self.is_closing => return,
+            _ if self.is_closing() => return,
             (Phase::Stop, Step::Request) => self.begin(Doing::Quiesce, Job::Quiesce),
             (Phase::Shutdown, Step::Request | Step::Expiry) => self.leave_targets(now),
             _ => {
@@ -236,13 +240,13 @@ impl<L: Layout> Session<L> {
                 return self.fail(Failure::aborted(format_args!("waiting for {waiting}")));
             }
         }
-        self.is_closing = true;
+        self.closes_by = Some(now + self.timeout * CLOSE_TIMEOUTS);
     }
 
     /// Returns `true` once the service ends the session by itself.
     #[must_use]
     pub fn is_closing(&self) -> bool {
-        self.is_closing
+        self.closes_by.is_some()
     }
 
     /// Returns `true` while a stop or shutdown is carried out, at the request of the initiator or of the service: it completes in bounded
@@ -250,7 +254,7 @@ impl<L: Layout> Session<L> {
     #[must_use]
     pub fn is_ending(&self) -> bool {
         let is_at_work = matches!(self.step, Step::Job(_) | Step::Storage);
-        self.is_closing || matches!(self.phase, Phase::Stop | Phase::Shutdown) && is_at_work
+        self.is_closing() || matches!(self.phase, Phase::Stop | Phase::Shutdown) && is_at_work
     }
 
     /// Extensions of the data path announced by the targets, and by the initiator or used by the service on its own.
@@ -267,7 +271,10 @@ impl<L: Layout> Session<L> {
     /// Time at which to report [`Event::Timeout`], unless another event comes first.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.deadline
+        if self.step == Step::Ended {
+            return None;
+        }
+        self.deadline.into_iter().chain(self.closes_by).min()
     }
 
     /// Returns `true` while events of the initiator are handled: from [`Action::Announce`] to [`Action::End`].
@@ -373,11 +380,11 @@ impl<L: Layout> Session<L> {
                 self.answer(Payload::StartStorageResponse, Phase::Stop)
             }
             // The initiator has completed its I/Os only if it has asked for the stop.
-            (Doing::Quiesce, Ok(Outcome::Done)) if self.is_closing => {
+            (Doing::Quiesce, Ok(Outcome::Done)) if self.is_closing() => {
                 self.begin(Doing::StopWorkers, Job::StopWorkers);
             }
             (Doing::Quiesce, Ok(Outcome::Done)) => self.stop_targets(now),
-            (Doing::StopWorkers, Ok(Outcome::Done)) if self.is_closing => self.stop_targets(now),
+            (Doing::StopWorkers, Ok(Outcome::Done)) if self.is_closing() => self.stop_targets(now),
             (Doing::StopWorkers, Ok(Outcome::Done)) => {
                 self.answer(Payload::StopStorageResponse, Phase::Shutdown)
             }
@@ -395,6 +402,10 @@ impl<L: Layout> Session<L> {
     }
 
     fn timed_out(&mut self, now: Instant) {
+        if self.closes_by.is_some_and(|by| by <= now) {
+            let timeout = self.timeout * CLOSE_TIMEOUTS;
+            return self.fail(Failure::timed_out(self.waiting_for(), timeout));
+        }
         if self.deadline.is_none_or(|deadline| now < deadline) {
             return;
         }
@@ -722,7 +733,7 @@ impl Connections {
 impl<L: Layout> Session<L> {
     fn client_event(&mut self, now: Instant, event: ChannelEvent) {
         match event {
-            ChannelEvent::Message(request) if self.is_closing => {
+            ChannelEvent::Message(request) if self.is_closing() => {
                 let failure = Failure::new(
                     ErrorCode::CONNECTION_ABORTED,
                     "the service is shutting down",
@@ -731,7 +742,7 @@ impl<L: Layout> Session<L> {
                     .push_back(Action::SendToClient(failure.response_to(&request)));
             }
             // Its I/Os complete nevertheless.
-            ChannelEvent::Closed if self.is_closing => {}
+            ChannelEvent::Closed if self.is_closing() => {}
             ChannelEvent::Message(request) => self.client_request(now, request),
             ChannelEvent::ConsumerAdded(id) => {
                 self.consumers.push(id);
@@ -1391,6 +1402,30 @@ mod tests {
         assert_eq!(world.end, None);
         world.handle(Event::Lost { target: 2 });
         assert_eq!(world.end, Some(Ok(())));
+    }
+
+    /// The first one is detached; the service waits for the second one, but not for ever.
+    #[test]
+    fn shutdown_with_two_unresponsive_targets_fails_after_four_timeouts() {
+        let mut world = World::new(true);
+        (0..3).for_each(|target| world.connect(target));
+        world.begin();
+        world.silent = vec![0, 2];
+        world.handle(Event::Shutdown);
+        world.client(ChannelEvent::Closed);
+        let begun = world.now;
+        world.pass(TIMEOUT);
+        world.handle(Event::Lost { target: 0 });
+        for passed in [2, 3] {
+            world.pass(TIMEOUT);
+            assert_eq!((world.now - begun, &world.end), (TIMEOUT * passed, &None));
+        }
+        assert_eq!(world.stalled, [0, 2, 2]);
+        assert_eq!(world.session.poll_timeout(), Some(begun + TIMEOUT * 4));
+        world.pass(TIMEOUT);
+        let failure = world.end.take().expect("the end").expect_err("unclean");
+        assert_eq!(failure.code, ErrorCode::TIME_OUT);
+        assert_eq!(world.session.poll_timeout(), None);
     }
 
     #[test]

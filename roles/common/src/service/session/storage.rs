@@ -185,7 +185,7 @@ impl<L: Layout> Session<L> {
                 self.wait(now, Step::Consumers);
                 self.check_consumers(now);
             }
-            MessageType::StopStorageResponse if self.is_closing => {
+            MessageType::StopStorageResponse if self.is_closing() => {
                 self.phase = Phase::Shutdown;
                 self.leave_targets(now);
             }
