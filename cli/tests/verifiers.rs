@@ -11,7 +11,9 @@ use deployment::process::{Process, Signal};
 use serde_json::json;
 
 use crate::nbd::{FOREVER, serve, serve_waiting, stop, target, target_flags};
-use crate::nbd_client::{Client, EIO, FLUSH, FUA, WRITE, pattern, reply, request};
+use crate::nbd_client::{
+    Client, EIO, FLUSH, FUA, TRIM, WRITE, WRITE_ZEROES, pattern, reply, request,
+};
 use crate::support::gga::{TARGETS, redundancy};
 use crate::support::{Sandbox, default_deadline, ended, killed, wait_for_value};
 
@@ -117,6 +119,31 @@ fn flush_of_each_client_fails_after_the_target_has_lost_acknowledged_writes() {
     stop(server);
     // One of its sessions was interrupted.
     drop((service, target));
+}
+
+/// A write with FUA says nothing about earlier writes. A command without data of its own is followed by a flush.
+#[test]
+fn command_with_fua_after_a_loss_fails_or_not_and_the_next_flush_fails() {
+    for command in [TRIM, WRITE_ZEROES] {
+        let sandbox = Sandbox::new();
+        let target = Target::start(&sandbox, "disk", "4096");
+        let service = sandbox.service(target.port, &FOREVER);
+        let (server, socket) = serve(&sandbox, &[]);
+        let mut client = Client::transmitting(&socket, false);
+        let (old, new) = (pattern(4096, 1), pattern(4096, 2));
+        assert_eq!(client.write(0, &old), 0);
+        assert_eq!(flush(&mut client), 0);
+        target.copy();
+        assert_eq!(client.write(0, &new), 0);
+        let target = target.lose();
+        let cookie = client.send(FUA, command, 8192, 4096);
+        let result = client.result(cookie);
+        assert!(matches!(result, 0 | EIO), "{command}: {result}");
+        assert_eq!((flush(&mut client), flush(&mut client)), (EIO, 0));
+        assert_eq!(client.read_simple(0, 4096), Ok(old));
+        stop(server);
+        drop((service, target));
+    }
 }
 
 #[test]

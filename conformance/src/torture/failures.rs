@@ -29,7 +29,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     Attack::new(
         "S4",
         "file-changed-below-set",
-        "Truncates, removes or replaces the backing file of one target of a set: clients see no error, and the exit status is 1.",
+        "Truncates, removes or replaces the backing file of one target of a set, and restarts the service: clients see no error, and the exit status is 1.",
         file_changed_below_set,
     ),
     Attack::new(
@@ -195,8 +195,29 @@ fn changed_below_set(run: &mut Run<'_>, change: Change) -> Result<(), Violation>
         format!("{flushed:?}"),
     )?;
     run.read_all("with a changed file of one target")?;
+    drop(client);
+    // Its process is still there, and is asked by the sessions that follow.
+    restart_service(run)?;
+    run.read_all("in a session that began with a changed file of one target")?;
+    let mut client = run.storage.connect()?;
+    run.write_some(&mut client, 8)?;
+    drop(client);
     expect_failure_of(run, target, "I/O errors")?;
     run.read_all("without this target")
+}
+
+/// Restarts the service in one of the ways in which it ends, below a front end that stays or is restarted, too.
+fn restart_service(run: &mut Run<'_>) -> Result<(), Violation> {
+    if run.rng.bool() {
+        run.terminate(Part::FrontEnd)?;
+    }
+    if run.rng.bool() {
+        run.terminate(Part::Service)?;
+    } else {
+        run.deployment.kill(&[Part::Service])?;
+    }
+    run.start_part(Part::Service)?;
+    run.start_part(Part::FrontEnd)
 }
 
 /// Overwrites all blocks, and returns the number of failed writes.

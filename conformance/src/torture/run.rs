@@ -164,13 +164,14 @@ impl<'a> Run<'a> {
         Load::start(&self.storage, mix, self.seed ^ self.rng.u64(..))
     }
 
-    /// Writes every block, in whole or in two parts, and flushes.
+    /// Writes every block, in whole or in two parts, and flushes. A set is whole then: on a busy machine, it may have lost a slow target meanwhile.
     pub(super) fn fill(&mut self) -> Result<(), Violation> {
         let mut client = self.storage.connect()?;
         for block in 0..self.form().blocks {
             self.write_block(&mut client, block)?;
         }
-        expect_done(&client.flush()?, "flush").during("first writes")
+        expect_done(&client.flush()?, "flush").during("first writes")?;
+        self.wait_until_whole().during("first writes")
     }
 
     /// Writes a block, as a whole or a part of it.
