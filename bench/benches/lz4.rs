@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use role_common::stored_block::{Encoder, Geometry};
+use role_formats::stored_block::{Encoder, Geometry};
 
 /// Block sizes in bytes.
 const BLOCKS: [usize; 2] = [4 << 10, 64 << 10];

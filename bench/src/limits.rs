@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use deployment::network::Network;
 use deployment::process::Process;
-use role_common::stored_block::{Encoder, Geometry};
+use role_formats::stored_block::{Encoder, Geometry};
 use serde::Serialize;
 use yardstick::ring::{Load, Measured, Pipeline};
 

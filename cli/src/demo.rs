@@ -20,8 +20,8 @@ use clap::{Args, ValueEnum, value_parser};
 use indicatif::{ProgressBar, ProgressStyle};
 use role_common::console::EXIT_USAGE;
 use role_common::shutdown::Shutdown;
-use role_common::stored_block::MatrixType;
 use role_common::{errln, flags, outln};
+use role_formats::stored_block::MatrixType;
 
 use crate::table;
 use deployment::Deployment;

@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use gga_engine::Target;
 use indicatif::{ProgressBar, ProgressStyle};
 use role_common::shutdown::Shutdown;
-use role_common::superblock::{Epoch, Form, Format, SetId};
 use role_common::{errln, outln};
-use role_gga_offload::Target;
+use role_formats::superblock::{Epoch, Form, Format, SetId};
 use role_gga_offload::offline::{Assessment, Member, Stripe, assess, compare};
 use role_target::offline::OfflineFile;
 use role_target::versions::Version;

@@ -25,6 +25,31 @@ pub const FEATURE_VERSIONS: u32 = 2;
 /// Bit of [`FeatureQuery::features`] and [`AnnouncedStorage::features`] for verified_init_storage_response.
 pub const FEATURE_VERIFIER: u32 = 4;
 
+/// Allocates message ids for the requests of one program.
+#[derive(Debug, Default)]
+pub struct MessageIds {
+    next: u32,
+}
+
+impl MessageIds {
+    /// Ids of superblock requests, disjoint from those that begin with 0 for 2^31 requests.
+    #[must_use]
+    pub fn for_superblocks() -> Self {
+        Self { next: 1 << 31 }
+    }
+
+    /// Creates a request with a new id. Ids are not reused within 2^32 requests.
+    pub fn request(&mut self, correlation_id: u32, payload: Payload) -> Message {
+        let message_id = self.next;
+        self.next = self.next.wrapping_add(1);
+        Message {
+            message_id,
+            correlation_id,
+            payload,
+        }
+    }
+}
+
 impl IdentityQuery {
     /// Query for a storage's identity and superblock. It contains no superblock to persist.
     pub const WITHOUT_SUPERBLOCK: Self = Self {

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
-use role_common::stored_block::{Encoder, Geometry, inspect};
+use role_formats::stored_block::{Encoder, Geometry, inspect};
 use softdoca::engines::Multiplier;
 use softdoca::engines::matrix::{Matrix, MatrixType};
 use softdoca::engines::region::Kernel;

@@ -17,11 +17,11 @@ use ::conformance::matrix::Layout;
 use ::deployment::implementation::{Implementation, Role};
 use ::deployment::network::Network;
 use clap::{Args, ValueEnum, value_parser};
+use gga_engine::simulation::{self, Violation};
 use indicatif::{ProgressBar, ProgressStyle};
 use role_common::flags::duration;
 use role_common::shutdown::Shutdown;
 use role_common::{errln, outln};
-use role_gga_offload::simulation::{self, Violation};
 use serde::Serialize;
 use tabled::builder::Builder;
 

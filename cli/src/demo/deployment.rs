@@ -573,7 +573,7 @@ fn quoted(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use role_common::stored_block::{Encoder, Geometry};
+    use role_formats::stored_block::{Encoder, Geometry};
 
     use super::*;
 

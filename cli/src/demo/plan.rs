@@ -4,7 +4,7 @@ use std::io::{BufWriter, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use role_common::console::counted;
-use role_common::stored_block::{Encoder, Geometry, MatrixType, STORED_ALIGNMENT};
+use role_formats::stored_block::{Encoder, Geometry, MatrixType, STORED_ALIGNMENT};
 
 use super::{Error, LayoutChoice, Options};
 

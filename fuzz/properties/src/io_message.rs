@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use arbitrary::{Arbitrary, Result, Unstructured};
-use role_common::stored_block::Geometry;
-use role_gga_offload::request::{MAX_BLOCKS, Operation, Request};
-use role_gga_offload::{Placement, Volume};
+use gga_engine::Placement;
+use gga_engine::request::{MAX_BLOCKS, Operation, Request, Volume};
+use role_formats::stored_block::Geometry;
 use role_initiator::app::{AccessOrder, Strategy};
 use role_initiator::data_path::{Failure, Task, Transactions};
 use role_initiator::layout::{self, Layout, Share};
@@ -707,7 +707,7 @@ fn gga_offload(world: &World, facts: &Facts) -> bool {
         geometry: Geometry::compatible(block_size),
         block_count,
         placement: Placement::default(),
-        format: role_common::superblock::Format::StoredBlocks,
+        format: role_formats::superblock::Format::StoredBlocks,
     };
     let request = Request::read(
         Release3_2,

@@ -1,8 +1,9 @@
 //! Stored blocks of the gga_offload service: encoding of content, and verification of blocks read from targets.
 
 use arbitrary::{Arbitrary, Result, Unstructured};
-use role_common::stored_block::{
-    Defect, Encoder, Geometry, HALF_ALIGNMENT, OVERHEAD, PIECE, inspect, logical_block_size,
+use role_common::flags::logical_block_size;
+use role_formats::stored_block::{
+    Defect, Encoder, Geometry, HALF_ALIGNMENT, OVERHEAD, PIECE, inspect,
 };
 use softdoca::engines::lz4::{Decompressor, StreamFormat};
 use wire::stored_block::{ChunkRecord, DataBlock, Header, Trailer};

@@ -26,8 +26,8 @@ use crate::metrics::MetricsAddress;
 use crate::protocol::Failure;
 
 pub use values::{
-    LogLevel, SessionLimit, Timeout, channel_name, cpu, duration, listen_port, mebibytes,
-    nonzero_u32, number_u32, server_address, size, size_u32, timeout,
+    LogLevel, SessionLimit, Timeout, channel_name, cpu, duration, listen_port, logical_block_size,
+    mebibytes, nonzero_u32, number_u32, server_address, size, size_u32, timeout,
 };
 
 /// Heading of DOCA's general flags in the usage text.

@@ -2,26 +2,24 @@
 //!
 //! A role is [`application::run`] with its flags and a body. The body connects its control channels ([`control`]),
 //! runs the data path on [`worker`] threads, and sleeps in [`control::Waiter`] until a message, a worker or a signal
-//! ([`shutdown`]) needs it. [`stored_block`] is shared by the gga_offload service and the generator.
+//! ([`shutdown`]) needs it.
 #![forbid(unsafe_code)]
 // They panic if the stream is closed or full: see `console`.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod application;
 pub mod budget;
-pub mod checksum;
 pub mod console;
 pub mod control;
 pub mod data_path;
 pub mod flags;
 pub mod jobs;
+pub mod matrix;
 pub mod metrics;
 pub mod network;
 pub mod protocol;
 pub mod service;
 pub mod shutdown;
-pub mod stored_block;
-pub mod superblock;
 pub mod verifier;
 pub mod worker;
 

@@ -6,6 +6,8 @@ use std::fmt;
 
 use clap::{Args, ValueEnum};
 use doca::ErrorCode;
+use role_formats::superblock::{FormError, NoRandomNumber};
+use role_formats::superblocks::NotPersisted;
 use wire::control::{ErrorResponse, Message, MessageType, Payload};
 use wire::release::Release;
 
@@ -63,31 +65,6 @@ impl Protocol {
             (Some(release), false) => Err(Failure::invalid(format!(
                 "init_storage_request: expected that of {release}, see --protocol, got one without a batch size, of 3.1 or later"
             ))),
-        }
-    }
-}
-
-/// Allocates message ids for the requests of one program.
-#[derive(Debug, Default)]
-pub struct MessageIds {
-    next: u32,
-}
-
-impl MessageIds {
-    /// Ids of superblock requests, disjoint from those that begin with 0 for 2^31 requests.
-    #[must_use]
-    pub fn for_superblocks() -> Self {
-        Self { next: 1 << 31 }
-    }
-
-    /// Creates a request with a new id. Ids are not reused within 2^32 requests.
-    pub fn request(&mut self, correlation_id: u32, payload: Payload) -> Message {
-        let message_id = self.next;
-        self.next = self.next.wrapping_add(1);
-        Message {
-            message_id,
-            correlation_id,
-            payload,
         }
     }
 }
@@ -237,6 +214,28 @@ impl From<ErrorResponse> for Failure {
     }
 }
 
+impl From<FormError> for Failure {
+    fn from(error: FormError) -> Self {
+        Self::invalid(format!("superblock: {error}"))
+    }
+}
+
+impl From<NoRandomNumber> for Failure {
+    fn from(error: NoRandomNumber) -> Self {
+        Self::new(ErrorCode::OPERATING_SYSTEM, error.to_string())
+    }
+}
+
+impl From<NotPersisted> for Failure {
+    fn from(error: NotPersisted) -> Self {
+        match error {
+            NotPersisted::Form(error) => error.into(),
+            NotPersisted::Refused(error) => error.into(),
+            NotPersisted::Other => Self::unexpected(error.to_string()),
+        }
+    }
+}
+
 impl From<wire::DecodeError> for Failure {
     fn from(error: wire::DecodeError) -> Self {
         Self::invalid(error.to_string())
@@ -270,6 +269,8 @@ impl FirstFailure {
 
 #[cfg(test)]
 mod tests {
+    use wire::control::MessageIds;
+
     use super::*;
 
     #[test]

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use clap::Args;
 use degraded_mode::RejoinAttempts;
 use doca::{Connection, Device, ErrorCode, Mmap};
+use role_formats::superblocks::Superblocks;
 use session::{Action, Event, Job, Layout, Memory, Session};
 use wire::control::{Payload, RdmaConnectionDetails, RdmaConnectionRole};
 use wire::release::Release;
@@ -31,7 +32,7 @@ use crate::shutdown::Shutdown;
 use crate::verifier::Verifier;
 use crate::worker::{Answer, DataPath, Worker};
 
-pub use degraded_mode::{DegradedMode, RejoinRests, Superblocks};
+pub use degraded_mode::{DegradedMode, NextRejoin};
 
 // Commands from the main thread of a service to its workers.
 
@@ -516,7 +517,9 @@ impl<S: Service> App<'_, S> {
         let Some(degraded_mode) = self.service.degraded_mode() else {
             return false;
         };
-        if let Some((target, late)) = self.superblocks.late(now) {
+        if let Some(target) = self.superblocks.late(now) {
+            let waiting = "its answer that it has persisted its superblock";
+            let late = Failure::timed_out(waiting, self.flags.control_timeout);
             if !self.session.may_lose(target) {
                 let failure = late.context(self.storage[target].peer());
                 self.superblocks.forget(target);
@@ -528,7 +531,8 @@ impl<S: Service> App<'_, S> {
             }
             return true;
         }
-        if let Some(failure) = self.superblocks.gives_up(now) {
+        if let Some(limit) = self.superblocks.gives_up(now) {
+            let failure = Failure::timed_out("the set's superblocks", limit);
             self.awaited = None;
             self.superblocks.reached();
             self.session.handle(Event::Failed(failure), now);
@@ -602,7 +606,7 @@ impl<S: Service> App<'_, S> {
                         continue;
                     }
                     (Ok(_), None) => continue,
-                    (Err(failure), _) => event = Err(failure),
+                    (Err(failure), _) => event = Err(failure.into()),
                 }
             }
             let gone = match &event {

@@ -9,31 +9,34 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use clap::{Parser, ValueEnum};
 use doca::{Device, ErrorCode, Mmap};
+use gga_engine::assembly::{Assembly, Found, Instructions, Log, assemble};
+use gga_engine::chunk::Stamp;
+use gga_engine::membership::EpochIds;
+use gga_engine::request::Volume;
+use gga_engine::rests::RejoinRests;
+use gga_engine::set::{Candidate, ScrubPlan, Set};
+use gga_engine::stripes::{StripeBitmap, StripeLocks};
+use gga_engine::{Placement, Target, Targets};
 use role_common::Failure;
 use role_common::application::Environment;
-use role_common::flags::{GeneralFlags, OutputFlags, RoleFlags, mebibytes, server_address};
+use role_common::flags::{
+    GeneralFlags, OutputFlags, RoleFlags, logical_block_size, mebibytes, server_address,
+};
 use role_common::network::HostPort;
 use role_common::service::session::{Described, KeptVersions, Layout, Memory, Returned};
 use role_common::service::{
-    self, DegradedMode, Reply, Service, ServiceFlags, WorkerCommand, WorkerSetup,
+    self, DegradedMode, NextRejoin, Reply, Service, ServiceFlags, WorkerCommand, WorkerSetup,
 };
 use role_common::shutdown::Waker;
-use role_common::stored_block::{Geometry, MatrixType, logical_block_size};
-use role_common::superblock::{self, Form, Format, SetId, Superblock};
 use role_common::verifier::{KnownStorage, OtherStorage, StorageId, Verifier, derived};
+use role_formats::stored_block::{Geometry, MatrixType};
+use role_formats::superblock::{self, Form, Format, SetId, Superblock};
 use serde::Serialize;
 use wire::control::{FEATURE_FLUSH, FEATURE_VERSIONS};
 use wire::release::Release;
 
-use super::{Placement, Target, Targets};
 use crate::data_path::slots::{StripeBuffer, StripeMemory};
 use crate::data_path::{self, AnyGgaDataPath, Commands, Setup, all_slots};
-use crate::engine::assembly::{Assembly, Found, Instructions, Log, assemble};
-use crate::engine::chunk::Stamp;
-use crate::engine::membership::EpochIds;
-use crate::engine::request::Volume;
-use crate::engine::set::{Candidate, ScrubPlan, Set};
-use crate::engine::stripes::{StripeBitmap, StripeLocks};
 use crate::layout::Striped;
 use crate::statistics::{self, COUNTS, GgaStatistics};
 
@@ -235,6 +238,7 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
         parking_timeout: parking_timeout(flags.service.io_timeout.0),
         history: Rc::clone(&history),
         rejoining: None,
+        rests: RejoinRests::default(),
     };
     service::run(
         gga,
@@ -315,6 +319,7 @@ struct GgaOffload {
     history: Rc<History>,
     /// The target that was admitted last, until it has rejoined.
     rejoining: Option<Candidate>,
+    rests: RejoinRests,
 }
 
 /// State that all workers of a session share.
@@ -689,10 +694,20 @@ impl DegradedMode for GgaOffload {
             .is_some_and(|(set, target)| set.view().offline.contains(target))
     }
 
-    fn rejoin_candidate(&self) -> Option<usize> {
-        let prepared = self.prepared.as_ref()?;
-        let candidate = prepared.set.rejoin_candidate();
-        candidate.map(|it| it.target.number())
+    fn next_rejoin(&mut self, now: Instant) -> NextRejoin {
+        let Some(set) = self.prepared.as_ref().map(|prepared| &prepared.set) else {
+            return NextRejoin::Whole;
+        };
+        if set.is_healthy() {
+            self.rests.reset();
+            return NextRejoin::Whole;
+        }
+        let candidate = set.rejoin_candidate().map(|it| it.target.number());
+        match candidate.map(|it| (it, self.rests.until(it, now))) {
+            None => NextRejoin::Wait(None),
+            Some((_, Some(until))) => NextRejoin::Wait(Some(until)),
+            Some((target, None)) => NextRejoin::Target(target),
+        }
     }
 
     fn admit(&mut self, target: usize, described: &Described) -> Result<bool, Failure> {
@@ -729,22 +744,19 @@ impl DegradedMode for GgaOffload {
         Some((reply.worker, reply.attempt, reply.reply))
     }
 
-    fn rejoined(&mut self, target: usize, returned: &Returned) -> bool {
+    fn rejoined(&mut self, target: usize, returned: &Returned, now: Instant) -> bool {
         let candidate = self.rejoining.take();
         let has_rejoined = candidate
             .zip(self.set_and(target))
             .is_some_and(|(candidate, (set, _))| set.rejoin(candidate, returned.has_kept));
-        if has_rejoined
-            && let Some(prepared) = &mut self.prepared
-            && let Some(identity) = prepared.identities.get_mut(target)
-        {
-            identity.clone_from(&returned.identity);
+        if has_rejoined {
+            self.rests.rejoined(target, now);
+            let prepared = self.prepared.as_mut();
+            if let Some(identity) = prepared.and_then(|it| it.identities.get_mut(target)) {
+                identity.clone_from(&returned.identity);
+            }
         }
         has_rejoined
-    }
-
-    fn is_whole(&self) -> bool {
-        (self.prepared.as_ref()).is_none_or(|prepared| prepared.set.is_healthy())
     }
 
     fn superblock_of(&self, target: usize) -> Option<Superblock> {

@@ -20,14 +20,21 @@ use driver::{
     AnswerSent, ChunkRequestSent, Copied, Decompressed, Driver, ParityCreated, Recovered,
     RequestReceived, ResultReceived,
 };
+use gga_engine::chunk;
+use gga_engine::engine::{self, Action, BACKGROUND_SLOTS, Event, StripeEngine};
+use gga_engine::request::Volume;
+use gga_engine::set::Set;
+use gga_engine::stripes::StripeLocks;
+use gga_engine::{Target, Targets};
 use role_common::data_path::{
     ComchEndpoints, Messages, TargetEndpoints, run_to_end, wait_until_running,
 };
+use role_common::metrics::CoreStatistics;
 use role_common::service::{Command, Reply, WorkerCommand, WorkerSetup};
-use role_common::stored_block::{Encoder, MatrixType};
-use role_common::superblock::{Format, SetId};
 use role_common::worker::{DataPath, RunFlag};
-use role_common::{Failure, FirstFailure};
+use role_common::{Failure, FirstFailure, matrix};
+use role_formats::stored_block::{Encoder, MatrixType};
+use role_formats::superblock::{Format, SetId};
 use slots::{
     ANSWER, Copier, CopyMemory, IdleSlots, MessagePlaces, PrivateMemory, RECEIVE, SlotTask,
     StripeMemory, TASK, idle,
@@ -35,13 +42,7 @@ use slots::{
 use wire::control::RdmaConnectionRole;
 use wire::release::{IoLayout, Release, Release3_0, Release3_1, Release3_2};
 
-use super::engine::chunk;
-use super::engine::request::Volume;
-use super::engine::set::Set;
-use super::engine::stripes::StripeLocks;
-use super::engine::{self, Action, BACKGROUND_SLOTS, Event, StripeEngine};
 use super::statistics::GgaCoreStatistics;
-use super::{Target, Targets};
 
 /// Maximum number of deferred slots per transaction: a request to each of the three targets, one other task, and a receive for each
 /// target's result.
@@ -340,7 +341,9 @@ impl<L: IoLayout> GgaDataPath<L> {
         let setup = &self.driver.setup;
         let (private, memory) = (self.driver.private.mmap(), &setup.memory.mmap);
         let slots = self.places.slots;
-        let encoding = self.coding.matrix(setup.matrix_type.into(), 2, 1)?;
+        let encoding = self
+            .coding
+            .matrix(matrix::of_device(setup.matrix_type), 2, 1)?;
         let chunks = if setup.stores_chunks() {
             private
         } else {
@@ -526,11 +529,17 @@ impl<L: IoLayout> DataPath for GgaDataPath<L> {
         self.driver.engine.abandon_stores();
         let calls = result?;
         let core = self.driver.setup.worker.core;
-        let statistics = self.driver.engine.statistics_mut();
-        statistics.core.core = core;
-        statistics.core.pe_hit_count = calls.hits;
-        statistics.core.pe_miss_count = calls.misses;
-        Ok(*statistics)
+        let engine = *self.driver.engine.statistics();
+        Ok(GgaCoreStatistics {
+            core: CoreStatistics {
+                core,
+                operation_count: engine.operation_count,
+                pe_hit_count: calls.hits,
+                pe_miss_count: calls.misses,
+                ..CoreStatistics::default()
+            },
+            engine,
+        })
     }
 }
 

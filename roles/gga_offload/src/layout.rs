@@ -1,14 +1,13 @@
 //! The control session of the gga_offload service: three targets with chunks of stored blocks, presented to the initiator as one storage.
 
 use doca::ErrorCode;
+use gga_engine::Placement;
+use gga_engine::chunk;
 use role_common::Failure;
 use role_common::service::session::{self, Layout};
-use role_common::stored_block::{Geometry, HALF_ALIGNMENT, STORED_ALIGNMENT};
-use role_common::superblock::Format;
+use role_formats::stored_block::{Geometry, HALF_ALIGNMENT, STORED_ALIGNMENT};
+use role_formats::superblock::Format;
 use wire::control::{FEATURE_FLUSH, FEATURE_VERIFIER, FEATURE_VERSIONS, StorageDetails};
-
-use crate::Placement;
-use crate::engine::chunk;
 
 /// The session of a service with three targets.
 pub type Session = session::Session<Striped>;

@@ -1,12 +1,11 @@
 //! Offline examination of a set, for tools: from the superblocks, versions and chunks of its members, without a service.
 
-use role_common::superblock::{Form, SetId, Superblock};
-
-use crate::Target;
-use crate::engine::assembly::{Found, Instructions, Log, assemble};
-use crate::engine::chunk::{self, Place, Stamp};
-use crate::engine::membership::EpochIds;
-use crate::engine::{Judged, settle};
+use gga_engine::Target;
+use gga_engine::assembly::{Found, Instructions, Log, assemble};
+use gga_engine::chunk::{self, Place, Stamp};
+use gga_engine::engine::{Judged, settle};
+use gga_engine::membership::EpochIds;
+use role_formats::superblock::{Form, SetId, Superblock};
 
 /// A member of a set, as its target would describe it.
 #[derive(Debug, Clone)]

@@ -2,74 +2,21 @@
 
 use std::fmt;
 
+use gga_engine::Target;
+use gga_engine::set::{PassProgress, Snapshot, Summary};
+use gga_engine::statistics::{
+    BlockTraffic, Corruption, DegradedCounts, EngineStatistics, Occurrences,
+};
 use role_common::metrics::{CoreStatistics, Count, Counts, Page};
 use serde::Serialize;
-
-use crate::Target;
-use crate::engine::request::Operation;
-use crate::engine::set::{PassProgress, Snapshot, Summary};
 
 /// Counters of one worker thread.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct GgaCoreStatistics {
     #[serde(flatten)]
     pub(crate) core: CoreStatistics,
-    /// Recovery reads, as requested by `--trigger-recovery-read-every-n`.
-    pub(crate) recovery_count: u64,
-    /// I/O operations that failed.
-    pub(crate) failed_count: u64,
-    /// Requests that were refused, among the failed ones.
-    #[serde(skip)]
-    pub(crate) refused: Occurrences,
-    /// Writes of content that does not compress, among the failed ones.
-    #[serde(skip)]
-    pub(crate) incompressible: Occurrences,
-    /// Unexpected results of targets.
-    #[serde(skip)]
-    pub(crate) unasked: Occurrences,
-    /// Events that the state of the engine did not allow: defects.
-    #[serde(skip)]
-    pub(crate) impossible_events: Occurrences,
     #[serde(flatten)]
-    pub(crate) corruption: Corruption,
-    /// With `--degraded on` only.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) degraded: Option<DegradedCounts>,
-    /// For metrics.
-    #[serde(skip)]
-    pub(crate) traffic: BlockTraffic,
-}
-
-impl GgaCoreStatistics {
-    /// Converts the counters to metrics, with blocks of `block_size` bytes.
-    pub(crate) fn counts(&self, block_size: u32) -> Counts {
-        let BlockTraffic {
-            reads,
-            writes,
-            flushes,
-            read_blocks,
-            written_blocks,
-        } = self.traffic;
-        let degraded = self.degraded.unwrap_or_default();
-        let sum = |counts: [Occurrences; 3]| counts.iter().map(|count| count.0).sum();
-        let block_size = u64::from(block_size);
-        Counts::default()
-            .with(Count::Reads, reads)
-            .with(Count::Writes, writes)
-            .with(Count::Flushes, flushes)
-            .with(Count::ReadBytes, read_blocks * block_size)
-            .with(Count::WrittenBytes, written_blocks * block_size)
-            .with(Count::Failed, self.failed_count)
-            .with(Count::Refused, self.refused.0)
-            .with(Count::Incompressible, self.incompressible.0)
-            .with(Count::Uncorrectable, self.corruption.uncorrectable.0)
-            .with(Count::Unexpected, self.unasked.0)
-            .with(Count::FailedChunkReads, sum(degraded.failed_reads))
-            .with(Count::RecoveryReads, self.recovery_count)
-            .with(Count::DegradedReads, degraded.reads)
-            .with(Count::DegradedWrites, degraded.writes)
-            .with(Count::CorrectedChunks, sum(self.corruption.corrected))
-    }
+    pub(crate) engine: EngineStatistics,
 }
 
 /// Counts that this service declares for metrics in addition to those of all roles.
@@ -86,94 +33,34 @@ pub(crate) const COUNTS: [Count; 10] = [
     Count::CorrectedChunks,
 ];
 
-/// Number of requests by kind, and number of blocks of the successful ones.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct BlockTraffic {
-    reads: u64,
-    writes: u64,
-    flushes: u64,
-    read_blocks: u64,
-    written_blocks: u64,
-}
-
-impl BlockTraffic {
-    /// Counts an answered request, successful or not.
-    #[inline]
-    pub(crate) fn answered(&mut self, operation: Operation) {
-        match operation {
-            Operation::Read => self.reads += 1,
-            Operation::Write => self.writes += 1,
-            Operation::Flush => self.flushes += 1,
-        }
-    }
-
-    /// Counts the blocks of a successful request.
-    #[inline]
-    pub(crate) fn succeeded(&mut self, operation: Operation, blocks: u64) {
-        match operation {
-            Operation::Read => self.read_blocks += blocks,
-            Operation::Write => self.written_blocks += blocks,
-            Operation::Flush => {}
-        }
-    }
-}
-
-/// Counts of operations without a failed target.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct DegradedCounts {
-    /// Reads of blocks for which a chunk was recovered.
-    pub(crate) reads: u64,
-    /// Writes of blocks to the remaining two targets.
-    pub(crate) writes: u64,
-    /// Chunk reads that data_1, data_2 and data_p answered with an error.
-    pub(crate) failed_reads: [Occurrences; 3],
-    /// Blocks that failed because too few targets were left.
-    pub(crate) impossible: Occurrences,
-}
-
-impl DegradedCounts {
-    fn add(&mut self, other: &Self) {
-        self.reads += other.reads;
-        self.writes += other.writes;
-        self.impossible.0 += other.impossible.0;
-        for (sum, count) in self.failed_reads.iter_mut().zip(other.failed_reads) {
-            sum.0 += count.0;
-        }
-    }
-}
-
-/// Number of occurrences of an event of which only some are logged.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-#[serde(transparent)]
-pub(crate) struct Occurrences(pub(crate) u64);
-
-impl Occurrences {
-    /// Counts one occurrence. Returns `true` if it has to be logged, which is so whenever the number has doubled.
-    pub(crate) fn count(&mut self) -> bool {
-        self.0 += 1;
-        self.0.is_power_of_two()
-    }
-}
-
-impl fmt::Display for Occurrences {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-/// Counts of corrupt blocks.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct Corruption {
-    /// Corrupt chunks of data_1, data_2 and data_p that were recovered from the other two.
-    pub(crate) corrected: [Occurrences; 3],
-    /// Blocks that could not be recovered from any two chunks.
-    pub(crate) uncorrectable: Occurrences,
-}
-
-impl Corruption {
-    fn is_none(&self) -> bool {
-        *self == Self::default()
-    }
+/// Converts counters to metrics, with blocks of `block_size` bytes.
+pub(crate) fn counts(of: &EngineStatistics, block_size: u32) -> Counts {
+    let BlockTraffic {
+        reads,
+        writes,
+        flushes,
+        read_blocks,
+        written_blocks,
+    } = of.traffic;
+    let degraded = of.degraded.unwrap_or_default();
+    let sum = |counts: [Occurrences; 3]| counts.iter().map(|count| count.0).sum();
+    let block_size = u64::from(block_size);
+    Counts::default()
+        .with(Count::Reads, reads)
+        .with(Count::Writes, writes)
+        .with(Count::Flushes, flushes)
+        .with(Count::ReadBytes, read_blocks * block_size)
+        .with(Count::WrittenBytes, written_blocks * block_size)
+        .with(Count::Failed, of.failed_count)
+        .with(Count::Refused, of.refused.0)
+        .with(Count::Incompressible, of.incompressible.0)
+        .with(Count::Uncorrectable, of.corruption.uncorrectable.0)
+        .with(Count::Unexpected, of.unasked.0)
+        .with(Count::FailedChunkReads, sum(degraded.failed_reads))
+        .with(Count::RecoveryReads, of.recovery_count)
+        .with(Count::DegradedReads, degraded.reads)
+        .with(Count::DegradedWrites, degraded.writes)
+        .with(Count::CorrectedChunks, sum(of.corruption.corrected))
 }
 
 /// The statistics of the service: one block per worker.
@@ -207,18 +94,18 @@ impl GgaStatistics {
         };
         for core in &cores {
             sum.operation_count += core.core.operation_count;
-            sum.recovery_count += core.recovery_count;
-            sum.failed_count += core.failed_count;
+            sum.recovery_count += core.engine.recovery_count;
+            sum.failed_count += core.engine.failed_count;
             for (sum, count) in sum
                 .corruption
                 .corrected
                 .iter_mut()
-                .zip(core.corruption.corrected)
+                .zip(core.engine.corruption.corrected)
             {
                 sum.0 += count.0;
             }
-            sum.corruption.uncorrectable.0 += core.corruption.uncorrectable.0;
-            if let Some(counts) = &core.degraded {
+            sum.corruption.uncorrectable.0 += core.engine.corruption.uncorrectable.0;
+            if let Some(counts) = &core.engine.degraded {
                 sum.degraded.get_or_insert_default().add(counts);
             }
         }
@@ -229,14 +116,13 @@ impl GgaStatistics {
 
 impl fmt::Display for GgaStatistics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for GgaCoreStatistics {
-            core,
-            recovery_count,
-            failed_count,
-            corruption,
-            ..
-        } in &self.cores
-        {
+        for GgaCoreStatistics { core, engine } in &self.cores {
+            let EngineStatistics {
+                recovery_count,
+                failed_count,
+                corruption,
+                ..
+            } = engine;
             writeln!(f, "+================================================+")?;
             writeln!(f, "| Core: {}", core.core)?;
             writeln!(f, "| Operation count: {}", core.operation_count)?;
@@ -271,7 +157,7 @@ impl fmt::Display for GgaStatistics {
     }
 }
 
-/// Names of the states in a [`Summary`](crate::engine::set::Summary).
+/// Names of the states in a [`Summary`](gga_engine::set::Summary).
 const STATES: [&str; 4] = ["healthy", "degraded", "rebuilding", "failed"];
 
 /// Writes the metrics of the set of the current or last session. The set's counters are reset at the start of each session.
@@ -392,7 +278,7 @@ pub(crate) fn write(page: &mut Page<'_>, set: &Snapshot) -> fmt::Result {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::set::{Scrubbed, Settled};
+    use gga_engine::set::{Scrubbed, Settled};
 
     fn core() -> GgaCoreStatistics {
         GgaCoreStatistics {
@@ -403,8 +289,10 @@ mod tests {
                 pe_miss_count: 3,
                 media_errors: 0,
             },
-            recovery_count: 2,
-            ..GgaCoreStatistics::default()
+            engine: EngineStatistics {
+                recovery_count: 2,
+                ..EngineStatistics::default()
+            },
         }
     }
 
@@ -417,17 +305,10 @@ mod tests {
     }
 
     #[test]
-    fn a_million_occurrences_are_twenty_log_lines() {
-        let mut often = Occurrences::default();
-        let lines = (0..1_000_000).filter(|_| often.count()).count();
-        assert_eq!((lines, often.0), (20, 1_000_000));
-    }
-
-    #[test]
     fn corruption_is_printed_per_target() {
         let mut wrong = core();
-        wrong.corruption.corrected[Target::Data2.number()].count();
-        wrong.corruption.uncorrectable.0 = 4;
+        wrong.engine.corruption.corrected[Target::Data2.number()].count();
+        wrong.engine.corruption.uncorrectable.0 = 4;
         let statistics = GgaStatistics::new("app", vec![core(), wrong, wrong], None);
         let text = statistics.to_string();
         for (name, count) in [("data_1", 0), ("data_2", 1), ("data_p", 0), ("blocks", 4)] {
@@ -445,7 +326,7 @@ mod tests {
     #[test]
     fn degraded_operation_is_printed() {
         let mut survivor = core();
-        let counts = survivor.degraded.get_or_insert_default();
+        let counts = survivor.engine.degraded.get_or_insert_default();
         counts.reads = 5;
         counts.failed_reads[1].count();
         let summary = Summary {

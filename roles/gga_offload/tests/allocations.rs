@@ -4,7 +4,7 @@ use doca::{
     Access, BufInventory, Compress, Device, Dma, EcMatrixType, ErasureCoding, Lz4Stream,
     MemoryRegion, Mmap, Slot, Slots, TwoBuffers, WorkerPe, completion_handler,
 };
-use role_common::stored_block::{Encoder, Geometry};
+use role_formats::stored_block::{Encoder, Geometry};
 use wire::stored_block::Header;
 
 const BLOCK: usize = 4096;

@@ -12,10 +12,10 @@ use doca::{
 use indicatif::ProgressBar;
 use role_common::application::Environment;
 use role_common::flags::{GeneralFlags, OutputFlags, RoleFlags, size_u32};
-use role_common::stored_block::{
+use role_common::{Failure, errln, matrix};
+use role_formats::stored_block::{
     Encoder, Geometry, HALF_ALIGNMENT, Incompressible, MatrixType, STORED_ALIGNMENT,
 };
-use role_common::{Failure, errln};
 use serde::Serialize;
 use wire::sbc;
 
@@ -311,7 +311,11 @@ impl ParityEncoder {
         let half = size / DATA_BLOCKS;
         let pe = Pe::new()?;
         let coding = ErasureCoding::builder(device).create_tasks(1).start(&pe)?;
-        let matrix = coding.matrix(matrix_type.into(), DATA_BLOCKS, REDUNDANCY_BLOCKS)?;
+        let matrix = coding.matrix(
+            matrix::of_device(matrix_type),
+            DATA_BLOCKS,
+            REDUNDANCY_BLOCKS,
+        )?;
         let memory = |len| -> doca::Result<Mmap> {
             Mmap::register(device, MemoryRegion::new(len)?, Access::LOCAL_READ_WRITE)
         };

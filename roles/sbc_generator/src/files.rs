@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use role_common::Failure;
-use role_common::stored_block::Geometry;
+use role_formats::stored_block::Geometry;
 use tempfile::NamedTempFile;
 use wire::sbc;
 

@@ -1,7 +1,7 @@
 //! `doca_storage_gga_offload_sbc_generator`: converts a file into the initial data of the three targets of the
 //! gga_offload service.
 //!
-//! Each block of the input becomes a [stored block](role_common::stored_block); its data chunks go to two files, their
+//! Each block of the input becomes a [stored block](role_formats::stored_block); its data chunks go to two files, their
 //! parity chunk to a third, and the output files appear together, once they are complete (`files`). `app` converts.
 #![forbid(unsafe_code)]
 

@@ -20,9 +20,9 @@ use role_common::jobs::{Completed, JobRunner, Outcome};
 use role_common::metrics::{CoreStatistics, Count, REFUSED_REQUESTS, Statistics};
 use role_common::network::{Host, ServerTlsFlags};
 use role_common::protocol::{Protocol, ProtocolFlags};
-use role_common::superblock::Superblock;
 use role_common::verifier::Verifier;
 use role_common::worker::{Answer, Worker};
+use role_formats::superblock::Superblock;
 use signal_hook::consts::SIGXFSZ;
 use wire::backing::CONTENT_OFFSET;
 use wire::control::{

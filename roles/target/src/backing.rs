@@ -745,7 +745,7 @@ impl Identity {
     ///
     /// The operating system provides no random numbers.
     pub fn random() -> Result<Self, Failure> {
-        role_common::superblock::random().map(Self)
+        Ok(Self(role_formats::superblock::random()?))
     }
 }
 

@@ -6,8 +6,8 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 
 use role_common::Failure;
-use role_common::superblock::{Epoch, Form, SetId, Superblock};
 use role_common::verifier::{Incarnation, StorageId, Verifier};
+use role_formats::superblock::{Epoch, Form, SetId, Superblock};
 use wire::backing::{RECORD_OFFSETS, RECORD_SIZE, Superblock as Stored};
 use wire::control::RecordState;
 
@@ -132,9 +132,9 @@ impl Boot {
         let known = std::fs::read_to_string(BOOT_ID).ok();
         match known.as_deref().and_then(Self::of_text) {
             Some(boot) => Ok(boot),
-            None => {
-                role_common::superblock::random().map(|bytes| Self(u128::from_be_bytes(bytes) | 1))
-            }
+            None => Ok(Self(
+                u128::from_be_bytes(role_formats::superblock::random()?) | 1,
+            )),
         }
     }
 
@@ -391,8 +391,8 @@ pub(crate) fn checksum(record: &[u8]) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use role_common::stored_block::MatrixType;
-    use role_common::superblock::Format;
+    use role_formats::stored_block::MatrixType;
+    use role_formats::superblock::Format;
 
     use super::*;
     use crate::backing::Options;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use doca::ErrorCode;
 use role_common::Failure;
-use role_common::superblock::Superblock;
+use role_formats::superblock::Superblock;
 use wire::backing::{CONTENT_OFFSET, HEADER_SIZE};
 
 use crate::backing::{FileHeader, parse_header, read_superblocks, read_versions, size};

@@ -13,8 +13,8 @@ use role_common::budget::InitLimits;
 use role_common::control::ChannelEvent;
 pub use role_common::jobs::Outcome;
 use role_common::protocol::{Protocol, unexpected};
-use role_common::superblock::Superblock;
 use role_common::verifier::Verifier;
+use role_formats::superblock::Superblock;
 use wire::control::{
     AnnouncedStorage, BatchedInitStorage, FEATURE_VERIFIER, FEATURE_VERSIONS, IdentityQuery,
     InitStorage, Message, MessageType, Payload, RdmaConnectionDetails, RdmaConnectionRole,
@@ -945,8 +945,8 @@ mod tests {
     }
 
     fn superblock(state: RecordState) -> Superblock {
-        use role_common::stored_block::MatrixType;
-        use role_common::superblock::{Epoch, Form, Format, SetId};
+        use role_formats::stored_block::MatrixType;
+        use role_formats::superblock::{Epoch, Form, Format, SetId};
         Superblock {
             set: SetId(9),
             member: 1,

@@ -4,7 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use role_formats::stored_block::{Geometry, STORED_ALIGNMENT};
 use tracing::level_filters::LevelFilter;
+use wire::stored_block::ChunkRecord;
 
 use crate::network::HostPort;
 
@@ -148,6 +150,30 @@ pub fn timeout(text: &str) -> Result<Timeout, String> {
 /// Anything else, and overflow.
 pub fn size(text: &str) -> Result<u64, String> {
     size_in(1, text).ok_or_else(|| "expected bytes, or a size such as 4k or 64MiB".to_owned())
+}
+
+/// Parses the value of `--logical-block-size`: bytes, limited to sizes for which [`Geometry::for_logical`] returns
+/// `Some`.
+///
+/// # Errors
+///
+/// Not a number, 0, or too large.
+pub fn logical_block_size(text: &str) -> Result<u32, String> {
+    match size(text).map(u32::try_from) {
+        Ok(Ok(size @ 1..)) if Geometry::for_logical(size).is_some() => Ok(size),
+        _ => {
+            let largest = largest_logical();
+            Err(format!(
+                "expected bytes, or a size such as 4k, 1 to {largest}"
+            ))
+        }
+    }
+}
+
+/// Largest data size whose chunks' sizes fit in 32 bits together.
+const fn largest_logical() -> u32 {
+    let stored = u32::MAX / STORED_ALIGNMENT * STORED_ALIGNMENT;
+    stored - 2 * ChunkRecord::SIZE as u32
 }
 
 /// Parses a size, as [`size`], of 32 bits.
@@ -402,6 +428,25 @@ mod tests {
         for wrong in [String::new(), "x".repeat(120)] {
             let message = channel_name(&wrong).expect_err("length");
             assert!(message.contains("119"), "{message}");
+        }
+    }
+
+    #[test]
+    fn sizes_whose_stored_blocks_are_too_large_are_refused() {
+        assert_eq!(Geometry::for_logical(u32::MAX), None);
+        let text = logical_block_size("0").expect_err("zero");
+        let largest: u32 = text
+            .rsplit(' ')
+            .next()
+            .and_then(|number| number.parse().ok())
+            .expect("a number");
+        assert!(Geometry::for_logical(largest).is_some());
+        assert!(Geometry::for_logical(largest + 1).is_none());
+        assert_eq!(logical_block_size(&largest.to_string()), Ok(largest));
+        assert_eq!(logical_block_size("4096"), Ok(4096));
+        assert_eq!(logical_block_size("4k"), Ok(4096));
+        for wrong in ["", "-1", "4q", "4294967295", "4294967296"] {
+            assert_eq!(logical_block_size(wrong), Err(text.clone()), "{wrong}");
         }
     }
 

@@ -14,14 +14,14 @@ use bytes::Bytes;
 use doca::ErrorCode;
 use storage::Inquiry;
 use wire::control::{
-    InitStorage, Message, MessageType, Payload, RdmaConnectionDetails, RdmaConnectionRole,
-    StorageDetails,
+    InitStorage, Message, MessageIds, MessageType, Payload, RdmaConnectionDetails,
+    RdmaConnectionRole, StorageDetails,
 };
 use wire::release::Release;
 
 use crate::budget::InitLimits;
 use crate::control::ChannelEvent;
-use crate::protocol::{Failure, MessageIds, Protocol, unexpected};
+use crate::protocol::{Failure, Protocol, unexpected};
 use crate::verifier::Verifier;
 
 pub use crate::jobs::Outcome;
@@ -901,8 +901,8 @@ mod tests {
 
     use super::*;
     use crate::control::ChannelEvent;
-    use crate::stored_block::MatrixType;
-    use crate::superblock::{Epoch, Form, Format, SetId, Superblock};
+    use role_formats::stored_block::MatrixType;
+    use role_formats::superblock::{Epoch, Form, Format, SetId, Superblock};
 
     const TIMEOUT: Duration = Duration::from_secs(8);
     const GRACE: Duration = Duration::from_secs(5);

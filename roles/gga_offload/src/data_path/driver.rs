@@ -9,11 +9,15 @@ use doca::{
     ContextId, CtxState, ErrorCode, Event as PeEvent, OneBuffer, PeStats, TwoBuffers,
     completion_handler,
 };
+use gga_engine::chunk::{self, Place, Stamp};
+use gga_engine::engine::{Action, Delivery, Event, Judged, Status, StripeEngine};
+use gga_engine::request::{Request, Volume};
+use gga_engine::{Target, Targets};
 use role_common::data_path::{Limits, PollDriven, TargetEndpoints};
 use role_common::metrics::{Counts, WorkerMetrics};
-use role_common::stored_block::{Encoder, inspect};
 use role_common::worker::RunFlag;
 use role_common::{Failure, FirstFailure};
+use role_formats::stored_block::{Encoder, inspect};
 use wire::io_message::{self, IoMessage, IoMessageType, Repr, Version};
 use wire::release::{CorrelationId as _, IoLayout};
 use wire::stored_block::Header;
@@ -23,10 +27,7 @@ use super::slots::{
     SlotTask, StepSlot, StripeBuffer, TargetSlot, put_back, take,
 };
 use super::{Clock, GgaDataPath, Layouts, Setup};
-use crate::engine::chunk::{self, Place, Stamp};
-use crate::engine::request::{Request, Volume};
-use crate::engine::{Action, Delivery, Event, Judged, Status, StripeEngine};
-use crate::{Target, Targets};
+use crate::statistics;
 
 /// Calls of `progress` per poll iteration while there are completions: the cost of an iteration is shared.
 const CALLS_PER_ITERATION: u32 = 8;
@@ -143,7 +144,7 @@ impl<L: IoLayout> PollDriven for GgaDataPath<L> {
     }
 
     fn finished(&self) -> u64 {
-        self.driver.engine.statistics().core.operation_count
+        self.driver.engine.statistics().operation_count
     }
 
     fn pe_stats(&self) -> PeStats {
@@ -160,7 +161,7 @@ impl<L: IoLayout> PollDriven for GgaDataPath<L> {
 
     fn counts(&self) -> Counts {
         let block_size = self.driver.setup.volume.geometry.logical_block_size;
-        self.driver.engine.statistics().counts(block_size)
+        statistics::counts(self.driver.engine.statistics(), block_size)
     }
 
     fn suspect(&self) -> &'static str {

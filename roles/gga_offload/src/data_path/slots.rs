@@ -12,12 +12,11 @@ use doca::{
     Access, BufInventory, CompletionHandler, ContextId, CtxState, Device, Dma, ErrorCode,
     MemoryRegion, Mmap, Refused, Slot, Slots, TwoBuffers, WorkerPe,
 };
+use gga_engine::Target;
 use role_common::Failure;
 use role_common::data_path::Messages;
-use role_common::stored_block::Geometry;
+use role_formats::stored_block::Geometry;
 use wire::io_message;
-
-use crate::Target;
 
 /// A request of the initiator and its answer. The state is the number of the engine's slot that the answer belongs to.
 pub(super) type MessageSlot = Slot<u32>;

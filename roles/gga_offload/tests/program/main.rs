@@ -20,10 +20,10 @@ use doca::{
     Access, Buf, BufInventory, Completion, Connection, Consumer, CtxState, Device, ErrorCode,
     Event, MemoryRegion, Mmap, Pe, Producer, Task,
 };
-use role_common::checksum::crc32c;
 use role_common::control::{ChannelEvent, ComchClientChannel, ControlChannel as _, Waiter};
 use role_common::shutdown::Shutdown;
-use role_common::stored_block::{Encoder, Geometry};
+use role_formats::checksum::crc32c;
+use role_formats::stored_block::{Encoder, Geometry};
 use rustix::mm::{MprotectFlags, mprotect};
 use wire::control::{
     ErrorResponse, FEATURE_FLUSH, FEATURE_VERSIONS, FeatureQuery, InitStorage, Message, Payload,

@@ -15,8 +15,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use doca::{ErrorCode, MemoryRegion};
-use role_common::stored_block::MatrixType;
-use role_common::superblock::{Epoch, Form, Format, SetId, Superblock};
+use role_formats::stored_block::MatrixType;
+use role_formats::superblock::{Epoch, Form, Format, SetId, Superblock};
 use rustix::io::Errno;
 use wire::backing::{CONTENT_OFFSET, HEADER_SIZE, RECORD_OFFSETS, RECORD_SIZE};
 use wire::control::RecordState;

@@ -11,8 +11,8 @@ use std::process::{Command, Stdio};
 use bytes::Bytes;
 use deployment::log::{LogEvent, events};
 use doca::ErrorCode;
-use role_common::stored_block::MatrixType;
-use role_common::superblock::{Epoch, Form, Format, SetId, Superblock};
+use role_formats::stored_block::MatrixType;
+use role_formats::superblock::{Epoch, Form, Format, SetId, Superblock};
 use role_target::backing::{BackingFile, Options};
 use role_target::content::{Content, Geometry};
 use seccompiler::{

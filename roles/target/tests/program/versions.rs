@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use doca::ErrorCode;
-use role_common::stored_block::MatrixType;
-use role_common::superblock::{Epoch, Form, Format, SetId, Superblock};
+use role_formats::stored_block::MatrixType;
+use role_formats::superblock::{Epoch, Form, Format, SetId, Superblock};
 use rustix::process::Signal;
 use wire::control::{
     AnnouncedStorage, FEATURE_FLUSH, FEATURE_VERSIONS, FeatureQuery, IdentityQuery, Payload,

@@ -5,12 +5,14 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use doca::ErrorCode;
-use wire::control::{Message, MessageType, Payload, RdmaConnectionDetails, StorageDetails};
+use wire::control::{
+    Message, MessageIds, MessageType, Payload, RdmaConnectionDetails, StorageDetails,
+};
 
 use super::Connections;
 use super::storage::{Described, KeptVersions, feature_query};
 use crate::control::ChannelEvent;
-use crate::protocol::{Failure, MessageIds, expect_response};
+use crate::protocol::{Failure, expect_response};
 use crate::service::{Reply, WorkerCommand};
 
 /// Requirements for a target that rejoins.

@@ -13,7 +13,7 @@ use wire::control::{
 use super::{Action, Connections, Doing, Job, Layout, Phase, Place, Session, Step};
 use crate::control::ChannelEvent;
 use crate::protocol::{Failure, expect_response};
-use crate::superblock::Superblock;
+use role_formats::superblock::Superblock;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Described {

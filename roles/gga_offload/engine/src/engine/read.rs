@@ -4,8 +4,8 @@
 //! are read, and the missing one is recovered. Only two valid chunks with equal stamps are used; otherwise the block is
 //! [settled](super::settle) and read again.
 
-use super::membership::View;
 use super::{Action, Delivery, Judged, ReadStage, Stage, Status, StripeEngine};
+use crate::membership::View;
 use crate::{Target, Targets};
 
 impl StripeEngine {

@@ -43,8 +43,8 @@ use oracle::{Excuse, Promise};
 use serde::Serialize;
 use world::World;
 
-use crate::engine::set::Summary;
-use crate::statistics::GgaCoreStatistics;
+use crate::set::Summary;
+use crate::statistics::EngineStatistics;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Totals {
@@ -94,7 +94,7 @@ impl Totals {
         self.reach(step.name());
     }
 
-    fn reached_of_statistics(&mut self, statistics: &GgaCoreStatistics) {
+    fn reached_of_statistics(&mut self, statistics: &EngineStatistics) {
         let degraded = statistics.degraded.unwrap_or_default();
         self.reach_times("degraded reads", degraded.reads);
         self.reach_times("degraded writes", degraded.writes);

@@ -4,19 +4,20 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use role_common::service::{RejoinRests, Superblocks};
-use role_common::superblock::SetId;
+use role_formats::superblock::SetId;
+use role_formats::superblocks::Superblocks;
 
 use super::Script;
 use super::oracle::{CHUNK, Code, LOGICAL, PAYLOAD};
 use super::target::Bytes;
-use crate::engine::assembly::Assembly;
-use crate::engine::chunk::{self, Place, Stamp};
-use crate::engine::membership::State;
-use crate::engine::request::{Operation, Request};
-use crate::engine::set::{Candidate, ScrubPlan, Set};
-use crate::engine::stripes::{StripeBitmap, StripeLocks};
+use crate::assembly::Assembly;
+use crate::chunk::{self, Place, Stamp};
 use crate::engine::{self, Judged, StripeEngine};
+use crate::membership::State;
+use crate::request::{Operation, Request};
+use crate::rests::RejoinRests;
+use crate::set::{Candidate, ScrubPlan, Set};
+use crate::stripes::{StripeBitmap, StripeLocks};
 use crate::{Target, Targets};
 
 /// Maximum number of requests in flight per worker.

@@ -13,7 +13,7 @@
 //!
 //! [`Redundancy`] is the state machine of the members' states, and [`View`] the part of it that workers see.
 
-use role_common::superblock::{Epoch, Form, SetId, Superblock};
+use role_formats::superblock::{Epoch, Form, SetId, Superblock};
 use wire::control::RecordState;
 
 use crate::{Target, Targets};
@@ -488,8 +488,8 @@ impl View {
 
 #[cfg(test)]
 mod tests {
-    use role_common::stored_block::MatrixType;
-    use role_common::superblock::Format;
+    use role_formats::stored_block::MatrixType;
+    use role_formats::superblock::Format;
 
     use super::*;
 
@@ -736,7 +736,7 @@ mod tests {
         assert!(set.detach(Target::Data1) && !set.detach(Target::Data1));
         // It was being rebuilt, and is not attached any more.
         let failed = State::Failed {
-            offline: Targets(0b101),
+            offline: Targets::from_bits(0b101),
             incomplete: None,
         };
         assert_eq!(set.state(), failed);

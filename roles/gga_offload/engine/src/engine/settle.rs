@@ -7,10 +7,10 @@
 //! the two. A newer chunk can only be there if the write was interrupted: then the write is undone by storing the content of the two again, with a new stamp.
 //! Where no two stamps are equal, the older versions that targets keep are read; only after an interruption, because otherwise two members would be wrong at the same time.
 
-use super::chunk::{Judgement, Stamp};
-use super::request::{Operation, Request};
-use super::set::{Outcome, Purpose, Work};
 use super::{Action, Judged, ReadStage, SettleStage, Slot, Stage, Status, StripeEngine};
+use crate::chunk::{Judgement, Stamp};
+use crate::request::{Operation, Request};
+use crate::set::{Outcome, Purpose, Work};
 use crate::{Target, Targets};
 
 /// How a stripe is being settled.
@@ -581,8 +581,8 @@ impl StripeEngine {
 
 #[cfg(test)]
 mod tests {
-    use super::super::chunk::Flaw;
     use super::*;
+    use crate::chunk::Flaw;
 
     const OLD: Stamp = Stamp {
         epoch: 3,
@@ -608,7 +608,7 @@ mod tests {
         Seen { newest, complete }
     }
 
-    const DATA_1_AND_P: Targets = Targets(0b101);
+    const DATA_1_AND_P: Targets = Targets::from_bits(0b101);
 
     #[test]
     fn newest_pair_counts() {

@@ -1,7 +1,7 @@
 //! Requests of the initiator, validated before use.
 
-use role_common::stored_block::Geometry;
-use role_common::superblock::Format;
+use role_formats::stored_block::Geometry;
+use role_formats::superblock::Format;
 use wire::io_message::{self, IoMessage, IoMessageType, Repr};
 use wire::release::{CorrelationId as _, IoLayout};
 
@@ -209,9 +209,9 @@ impl Request {
 
 #[cfg(test)]
 mod tests {
-    use doca::ErrorCode;
-    use role_common::stored_block::Geometry;
-    use role_common::superblock::Format;
+    use crate::engine::Status;
+    use role_formats::stored_block::Geometry;
+    use role_formats::superblock::Format;
     use wire::release::{CorrelationId as _, IoLayout, Release3_0, Release3_1, Release3_2};
 
     use super::*;
@@ -262,12 +262,12 @@ mod tests {
         let request = read(message()).expect("a request");
         assert_eq!(request.operation, Operation::Write);
         assert_eq!((request.first_stripe, request.blocks), (98, 2));
-        let answer = request.answer(Release3_2, ErrorCode::IO_FAILED.0);
+        let answer = request.answer(Release3_2, Status::IO_FAILED.0);
         let answer = IoMessage::new_unchecked_len(&answer);
         assert_eq!(answer.message_type(), Ok(IoMessageType::Result));
         assert_eq!(
             (answer.result(), answer.user_data()),
-            (ErrorCode::IO_FAILED.0, 77)
+            (Status::IO_FAILED.0, 77)
         );
         assert_eq!(answer.requester_offset(), MEMORY - 8192);
         assert_eq!((answer.size(), answer.storage_offset()), (8192, 98 * 4096));
@@ -499,8 +499,8 @@ mod tests {
             let request = Request::read(layout, &bytes, io_message::SIZE, volume(), MEMORY, true)
                 .expect("a request");
             assert_eq!(request.first_stripe, 1);
-            let answer = request.answer(layout, ErrorCode::IO_FAILED.0);
-            let expected = layout.to_bytes(&values.answer(ErrorCode::IO_FAILED.0), id);
+            let answer = request.answer(layout, Status::IO_FAILED.0);
+            let expected = layout.to_bytes(&values.answer(Status::IO_FAILED.0), id);
             assert_eq!(answer, expected);
         }
         answered(Release3_2);

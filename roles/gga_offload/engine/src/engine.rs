@@ -26,25 +26,18 @@
 //!
 //! # Stored blocks
 //!
-//! Without a logical block size, blocks have the [reference's form](reference_form), in which nothing says what a chunk is: the first failure of a target ends the session.
+//! Without a logical block size, blocks have the reference's form (`reference_form`), in which nothing says what a chunk is: the first failure of a target ends the session.
 //!
-//! The redundancy of the set and the epochs of its superblocks are the state machines in [`membership`], and [`assembly`] decides which targets are
-//! current when a session begins. [`versions`] numbers writes, and tells the targets which earlier versions they need not keep.
+//! The redundancy of the set and the epochs of its superblocks are the state machines in [`membership`](crate::membership), and [`assembly`](crate::assembly) decides which targets are
+//! current when a session begins. [`versions`](crate::versions) numbers writes, and tells the targets which earlier versions they need not keep.
 //!
-//! [chunks]: chunk
+//! [chunks]: crate::chunk
 
-pub mod assembly;
-pub mod chunk;
 #[cfg(test)]
 mod interleavings;
-pub mod membership;
 mod read;
 mod reference_form;
-pub mod request;
-pub mod set;
 pub mod settle;
-pub mod stripes;
-pub mod versions;
 mod write;
 
 use std::collections::VecDeque;
@@ -53,16 +46,16 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chunk::{Judgement, Stamp};
-use membership::View;
-use request::{Operation, Request};
-use set::{Outcome, Set, Work};
 use settle::Settling;
-use stripes::{Access, StripeLocks, Ticket};
-use versions::{InFlight, Retirable};
 
-use super::statistics::{DegradedCounts, GgaCoreStatistics};
-use super::{Target, Targets};
+use crate::chunk::{Judgement, Stamp};
+use crate::membership::View;
+use crate::request::{Operation, Request};
+use crate::set::{Outcome, Set, Work};
+use crate::statistics::{DegradedCounts, EngineStatistics};
+use crate::stripes::{Access, StripeLocks, Ticket};
+use crate::versions::{InFlight, Retirable};
+use crate::{Target, Targets};
 
 /// Maximum number of stripes that a worker processes at once in addition to the requests of the initiator. One slot is kept for the flush that retires writes.
 pub const BACKGROUND_SLOTS: u32 = 4;
@@ -490,7 +483,7 @@ pub struct StripeEngine {
     until_recovery: u32,
     in_flight: usize,
     now: Duration,
-    statistics: GgaCoreStatistics,
+    statistics: EngineStatistics,
 }
 
 impl StripeEngine {
@@ -519,9 +512,9 @@ impl StripeEngine {
             until_recovery: setup.recover_every,
             in_flight: 0,
             now: Duration::ZERO,
-            statistics: GgaCoreStatistics {
+            statistics: EngineStatistics {
                 degraded: setup.stores_chunks.then(DegradedCounts::default),
-                ..GgaCoreStatistics::default()
+                ..EngineStatistics::default()
             },
             setup,
         }
@@ -587,11 +580,11 @@ impl StripeEngine {
         self.in_flight -= 1;
     }
 
-    pub(crate) fn statistics(&self) -> &GgaCoreStatistics {
+    pub fn statistics(&self) -> &EngineStatistics {
         &self.statistics
     }
 
-    pub(crate) fn statistics_mut(&mut self) -> &mut GgaCoreStatistics {
+    pub fn statistics_mut(&mut self) -> &mut EngineStatistics {
         &mut self.statistics
     }
 
@@ -865,7 +858,7 @@ impl StripeEngine {
     #[inline]
     fn answered(&mut self, slot: u32) {
         self.in_flight -= 1;
-        self.statistics.core.operation_count += 1;
+        self.statistics.operation_count += 1;
         let it = self.slot(slot);
         it.stage = Stage::Idle;
         let (lane, operation) = (it.lane, it.request.operation);
@@ -1013,7 +1006,7 @@ impl StripeEngine {
 
     /// Counts and logs an unexpected message of a target.
     #[cold]
-    pub(crate) fn unasked(&mut self, target: Target, message: fmt::Arguments<'_>) {
+    pub fn unasked(&mut self, target: Target, message: fmt::Arguments<'_>) {
         if self.statistics.unasked.count() {
             let (name, count) = (target.name(), self.statistics.unasked);
             tracing::warn!(

@@ -4,11 +4,9 @@
 
 use std::fmt;
 
-use doca::ErrorCode;
 use serde::Serialize;
 use wire::control::{IdentifiedStorage, IdentityQuery, RecordState};
 
-use crate::protocol::Failure;
 use crate::stored_block::MatrixType;
 
 /// Identifier of a set of targets: random, generated when the set is created.
@@ -24,7 +22,7 @@ impl SetId {
     /// # Errors
     ///
     /// The operating system provides no random numbers.
-    pub fn random() -> Result<Self, Failure> {
+    pub fn random() -> Result<Self, NoRandomNumber> {
         random().map(u128::from_be_bytes).map(Self)
     }
 }
@@ -62,19 +60,21 @@ impl fmt::Display for Epoch {
 /// # Errors
 ///
 /// The operating system provides no random numbers.
-pub fn random() -> Result<[u8; 16], Failure> {
+pub fn random() -> Result<[u8; 16], NoRandomNumber> {
     let mut bytes = [0; 16];
     let mut rest = &mut bytes[..];
     while !rest.is_empty() {
         let count = rustix::rand::getrandom(&mut *rest, rustix::rand::GetRandomFlags::empty())
-            .map_err(|error| {
-                let message = format!("no random number for an identity: {error}");
-                Failure::new(ErrorCode::OPERATING_SYSTEM, message)
-            })?;
+            .map_err(|error| NoRandomNumber(error.into()))?;
         rest = &mut rest[count..];
     }
     Ok(bytes)
 }
+
+/// The operating system provides no random number for an identity.
+#[derive(Debug, thiserror::Error)]
+#[error("no random number for an identity: {0}")]
+pub struct NoRandomNumber(std::io::Error);
 
 /// Form in which a set stores its blocks: determined when the set is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -128,12 +128,6 @@ pub enum FormError {
     UnknownMatrix(u32),
     #[error("logical block size: expected at least 1 byte, got 0")]
     NoLogicalBlockSize,
-}
-
-impl From<FormError> for Failure {
-    fn from(error: FormError) -> Self {
-        Self::invalid(format!("superblock: {error}"))
-    }
 }
 
 impl Form {
@@ -297,7 +291,7 @@ mod tests {
             Ok(None)
         );
         assert_eq!(SUPERBLOCK.set.to_string(), "01234567");
-        assert_ne!(SetId::random(), SetId::random());
+        assert_ne!(SetId::random().ok(), SetId::random().ok());
     }
 
     #[test]
@@ -321,9 +315,5 @@ mod tests {
             request.state = RecordState::None;
             assert_eq!(Superblock::of_request(&request), Ok(None));
         }
-        assert_eq!(
-            Failure::from(FormError::UnknownFormat(0)).code,
-            ErrorCode::INVALID_VALUE
-        );
     }
 }

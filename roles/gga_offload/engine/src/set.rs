@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use role_common::superblock::{Epoch, Superblock};
+use role_formats::superblock::{Epoch, Superblock};
 use serde::Serialize;
 
 use super::assembly::{Assembly, Found};
@@ -309,7 +309,7 @@ impl Set {
     /// Creates the state of a set of the stripes of `missed`, which is empty, used by `workers` workers. `wake` is called to wake the control thread. Targets
     /// can keep `version_slots` versions in addition to one of each chunk.
     #[must_use]
-    pub(crate) fn new(
+    pub fn new(
         missed: StripeBitmap,
         workers: u32,
         assembly: Assembly,
@@ -1278,14 +1278,14 @@ impl fmt::Display for Summary {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use role_common::stored_block::MatrixType;
-    use role_common::superblock::{Form, Format, SetId};
+    use role_formats::stored_block::MatrixType;
+    use role_formats::superblock::{Form, Format, SetId};
     use wire::control::RecordState;
 
-    use super::super::assembly::{Instructions, Log, assemble};
-    use super::super::membership::EpochIds;
-    use super::super::versions::{FIRST, InFlight};
     use super::*;
+    use crate::assembly::{Instructions, Log, assemble};
+    use crate::membership::EpochIds;
+    use crate::versions::{FIRST, InFlight};
 
     const FORM: Form = Form {
         format: Format::StoredChunks,
@@ -1294,10 +1294,10 @@ pub(super) mod tests {
     };
 
     /// Number of stripes of the tests' sets.
-    pub(in super::super) const STRIPES: u64 = 8;
+    pub(crate) const STRIPES: u64 = 8;
 
     /// The epoch that the targets of the tests' sets have committed.
-    pub(in super::super) const EPOCH: Epoch = Epoch { number: 3, id: 30 };
+    pub(crate) const EPOCH: Epoch = Epoch { number: 3, id: 30 };
 
     /// Makes a target rejoin that all workers have attached.
     #[track_caller]
@@ -1354,17 +1354,17 @@ pub(super) mod tests {
     }
 
     /// As [`new_set`], with superblocks that record that it is in use.
-    pub(in super::super) fn open_set(workers: u32, unsettled: &[u64]) -> Set {
+    pub(crate) fn open_set(workers: u32, unsettled: &[u64]) -> Set {
         open_set_since(workers, unsettled, first_of(EPOCH.number))
     }
 
     /// Stamp of the first write of an epoch.
-    pub(in super::super) fn first_of(epoch: u64) -> Stamp {
+    pub(crate) fn first_of(epoch: u64) -> Stamp {
         let number = FIRST;
         Stamp { epoch, number }
     }
 
-    pub(in super::super) fn open_set_since(workers: u32, unsettled: &[u64], retired: Stamp) -> Set {
+    pub(crate) fn open_set_since(workers: u32, unsettled: &[u64], retired: Stamp) -> Set {
         let set = new_set(workers, unsettled, retired);
         persist(&set);
         assert!(set.is_committed());
@@ -1372,7 +1372,7 @@ pub(super) mod tests {
     }
 
     /// All online targets persist their superblocks, in two rounds.
-    pub(in super::super) fn persist(set: &Set) {
+    pub(crate) fn persist(set: &Set) {
         for target in Target::ALL.into_iter().chain(Target::ALL) {
             if let Some(superblock) = set.superblock_of(target) {
                 set.persisted(target, superblock);
@@ -1380,7 +1380,7 @@ pub(super) mod tests {
         }
     }
 
-    pub(in super::super) fn found(target: Target, epoch: Epoch) -> Superblock {
+    pub(crate) fn found(target: Target, epoch: Epoch) -> Superblock {
         Superblock {
             set: SetId(7),
             member: target as u32,

@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use role_common::superblock::Superblock;
+use role_formats::superblock::Superblock;
 
-use super::assembly::Found;
-use super::chunk::{Flaw, Stamp};
-use super::membership::State;
-use super::request::{Operation, Request};
-use super::set::tests::{EPOCH, first_of, found, open_set, open_set_since, persist};
-use super::set::{Candidate, Set};
-use super::stripes::StripeLocks;
 use super::{Action, Delivery, Event, Judged, Setup, Status, StripeEngine};
+use crate::assembly::Found;
+use crate::chunk::{Flaw, Stamp};
+use crate::membership::State;
+use crate::request::{Operation, Request};
+use crate::set::tests::{EPOCH, first_of, found, open_set, open_set_since, persist};
+use crate::set::{Candidate, Set};
+use crate::stripes::StripeLocks;
 use crate::{Target, Targets};
 
 const PARKING_TIMEOUT: Duration = Duration::from_secs(4);

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use role_common::superblock::{Epoch, Form, SetId, Superblock};
+use role_formats::superblock::{Epoch, Form, SetId, Superblock};
 use wire::control::RecordState;
 
 use super::chunk::Stamp;
@@ -436,8 +436,8 @@ impl Known {
 
 #[cfg(test)]
 mod tests {
-    use role_common::stored_block::MatrixType;
-    use role_common::superblock::Format;
+    use role_formats::stored_block::MatrixType;
+    use role_formats::superblock::Format;
 
     use super::*;
 

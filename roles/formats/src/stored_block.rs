@@ -14,8 +14,6 @@ use lz4_flex::block::{CompressTable, compress_into_with_table, get_maximum_outpu
 use serde::Serialize;
 use wire::stored_block::{ChunkRecord, DataBlock, Header, Trailer};
 
-use crate::flags::size;
-
 /// Maximum data per LZ4 data block in bytes, as the reference configures its compressor.
 pub const PIECE: usize = 64 << 10;
 
@@ -184,7 +182,7 @@ impl Geometry {
     }
 
     /// The sizes of a set with stored chunks for data of `logical_block_size` bytes: half of the data, whatever it is, and a
-    /// record in each chunk. `None` if the sum of two chunks does not fit in 32 bits; [`logical_block_size`] refuses such
+    /// record in each chunk. `None` if the sum of two chunks does not fit in 32 bits; the flag's parser refuses such
     /// sizes.
     #[must_use]
     pub fn for_logical(logical_block_size: u32) -> Option<Self> {
@@ -213,30 +211,6 @@ impl Geometry {
     pub fn half_block_size(&self) -> u32 {
         self.stored_block_size / 2
     }
-}
-
-/// Parses the value of `--logical-block-size`: bytes, limited to sizes for which [`Geometry::for_logical`] returns
-/// `Some`.
-///
-/// # Errors
-///
-/// Not a number, 0, or too large.
-pub fn logical_block_size(text: &str) -> Result<u32, String> {
-    match size(text).map(u32::try_from) {
-        Ok(Ok(size @ 1..)) if Geometry::for_logical(size).is_some() => Ok(size),
-        _ => {
-            let largest = largest_logical();
-            Err(format!(
-                "expected bytes, or a size such as 4k, 1 to {largest}"
-            ))
-        }
-    }
-}
-
-/// Largest data size whose chunks' sizes fit in 32 bits together.
-const fn largest_logical() -> u32 {
-    let stored = u32::MAX / STORED_ALIGNMENT * STORED_ALIGNMENT;
-    stored - 2 * ChunkRecord::SIZE as u32
 }
 
 // Checks of a stored block without decompression.
@@ -320,15 +294,6 @@ pub enum MatrixType {
     Vandermonde,
 }
 
-impl From<MatrixType> for doca::EcMatrixType {
-    fn from(matrix: MatrixType) -> Self {
-        match matrix {
-            MatrixType::Cauchy => Self::Cauchy,
-            MatrixType::Vandermonde => Self::Vandermonde,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -381,25 +346,6 @@ mod tests {
             assert!(!geometry.is_compatible());
         }
         assert!(Geometry::compatible(4096).is_compatible());
-    }
-
-    #[test]
-    fn sizes_whose_stored_blocks_are_too_large_are_refused() {
-        assert_eq!(Geometry::for_logical(u32::MAX), None);
-        let text = logical_block_size("0").expect_err("zero");
-        let largest: u32 = text
-            .rsplit(' ')
-            .next()
-            .and_then(|number| number.parse().ok())
-            .expect("a number");
-        assert!(Geometry::for_logical(largest).is_some());
-        assert!(Geometry::for_logical(largest + 1).is_none());
-        assert_eq!(logical_block_size(&largest.to_string()), Ok(largest));
-        assert_eq!(logical_block_size("4096"), Ok(4096));
-        assert_eq!(logical_block_size("4k"), Ok(4096));
-        for wrong in ["", "-1", "4q", "4294967295", "4294967296"] {
-            assert_eq!(logical_block_size(wrong), Err(text.clone()), "{wrong}");
-        }
     }
 
     #[test]

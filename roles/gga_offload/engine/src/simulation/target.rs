@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use fastrand::Rng;
-use role_common::superblock::Superblock;
+use role_formats::superblock::Superblock;
 use wire::control::RecordState;
 
 use super::oracle::CHUNK;
-use crate::engine::assembly::{Found, Log};
-use crate::engine::chunk::Stamp;
+use crate::assembly::{Found, Log};
+use crate::chunk::Stamp;
 
 /// Size in bytes of what a disk writes as a whole.
 pub(super) const SECTOR: usize = 64;

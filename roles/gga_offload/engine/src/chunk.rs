@@ -7,7 +7,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use role_common::superblock::SetId;
+use role_formats::superblock::SetId;
 use wire::stored_block::ChunkRecord;
 
 use crate::Target;
@@ -127,7 +127,7 @@ fn record_range(member: Target, len: usize) -> Range<usize> {
 /// CRC-32C of a chunk's payload and of its record without the checksum.
 fn checksum(payload: &[u8], record: &[u8]) -> u32 {
     let before = &record[..RECORD - size_of::<u32>()];
-    role_common::checksum::crc32c(payload, before)
+    role_formats::checksum::crc32c(payload, before)
 }
 
 /// Judges the bytes read from a place.

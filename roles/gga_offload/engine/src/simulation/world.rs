@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes as Blob;
 use fastrand::Rng;
-use role_common::stored_block::MatrixType;
-use role_common::superblock::{Epoch, Form, Format, SetId, Superblock};
+use role_formats::stored_block::MatrixType;
+use role_formats::superblock::{Epoch, Form, Format, SetId, Superblock};
 use wire::control::{ErrorResponse, Message, Payload, StorageDetails};
 
 use super::oracle::{
@@ -17,12 +17,12 @@ use super::oracle::{
 use super::service::{Attempt, PARKING_TIMEOUT, Phase, REQUESTS, STALL_TIMEOUT, Service, request};
 use super::target::{Bytes, Copied, Disk, SimulatedTarget};
 use super::{Broken, Change, Script, Step, Totals};
-use crate::engine::assembly::{Assembly, Found, Instructions, Log, Refusal, assemble};
-use crate::engine::chunk::{self, Place, Stamp};
-use crate::engine::membership::{EpochIds, State};
-use crate::engine::request::Operation;
-use crate::engine::set::ScrubPlan;
+use crate::assembly::{Assembly, Found, Instructions, Log, Refusal, assemble};
+use crate::chunk::{self, Place, Stamp};
 use crate::engine::{Action, Delivery, Event, Status};
+use crate::membership::{EpochIds, State};
+use crate::request::Operation;
+use crate::set::ScrubPlan;
 use crate::{Target, Targets};
 
 /// Interval of the engines' ticks without other events.
@@ -1696,8 +1696,10 @@ impl<'a> World<'a> {
                 requests.push((number, service.connections[number], message));
             }
         }
-        if let Some((number, failure)) = service.superblocks.late(service.instant())
-            && !service.set.stalled(Target::ALL[number], failure)
+        if let Some(number) = service.superblocks.late(service.instant())
+            && !service
+                .set
+                .stalled(Target::ALL[number], "it does not persist its superblock")
         {
             let instant = service.instant();
             service.superblocks.renew(instant, number);

@@ -26,7 +26,7 @@ const LOCKS: (u64, u64) = (1 << 10, 1 << 16);
 
 /// Mode of a stripe lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Access {
+pub enum Access {
     /// Shared with other reads.
     Read,
     /// Exclusive.
@@ -35,7 +35,7 @@ pub(crate) enum Access {
 
 /// A place in the queue for a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Ticket(u32);
+pub struct Ticket(u32);
 
 /// A ticket lock for readers and writers. Four locks share a cache line, and no more are allocated than needed: I/Os take locks at
 /// random, so all of them should fit in a core's cache, while two workers rarely contend for one. Tickets may wrap: there are never that
@@ -53,7 +53,7 @@ struct Lock {
 
 /// The locks of all stripes.
 #[derive(Debug)]
-pub(crate) struct StripeLocks {
+pub struct StripeLocks {
     /// Their number is a power of two.
     locks: Box<[Lock]>,
     /// `true` if there is more than one worker.
@@ -64,13 +64,13 @@ impl StripeLocks {
     /// Creates the locks for a session with this many workers and this many transactions in total.
     ///
     /// With one worker, only that worker's thread may use them.
-    pub(crate) fn new(workers: u32, transactions: u64) -> Self {
+    pub fn new(workers: u32, transactions: u64) -> Self {
         let wanted = transactions.saturating_mul(LOCKS_PER_TRANSACTION);
         Self::with_locks(workers, wanted.clamp(LOCKS.0, LOCKS.1))
     }
 
     /// Creates at least this number of locks, and two at least.
-    pub(crate) fn with_locks(workers: u32, locks: u64) -> Self {
+    pub fn with_locks(workers: u32, locks: u64) -> Self {
         let locks = locks.max(2).next_power_of_two();
         Self {
             locks: (0..locks).map(|_| Lock::default()).collect(),
@@ -80,7 +80,7 @@ impl StripeLocks {
 
     /// The lock of a stripe; neighbouring stripes have different locks.
     #[inline]
-    pub(crate) fn of(&self, stripe: u64) -> usize {
+    pub fn of(&self, stripe: u64) -> usize {
         // The multiplier spreads stripes that are a power of two apart, as those of workers are.
         (stripe.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - self.locks.len().trailing_zeros()))
             as usize
@@ -88,13 +88,13 @@ impl StripeLocks {
 
     /// Draws a ticket. It must be locked and unlocked, or later tickets wait for ever.
     #[inline]
-    pub(crate) fn queue(&self, lock: usize) -> Ticket {
+    pub fn queue(&self, lock: usize) -> Ticket {
         Ticket(self.add_one(&self.locks[lock].next, Ordering::Relaxed))
     }
 
     /// Locks with a ticket, if it is the ticket's turn.
     #[inline]
-    pub(crate) fn try_lock(&self, lock: usize, ticket: Ticket, access: Access) -> bool {
+    pub fn try_lock(&self, lock: usize, ticket: Ticket, access: Access) -> bool {
         let lock = &self.locks[lock];
         match access {
             Access::Read => {
@@ -111,7 +111,7 @@ impl StripeLocks {
     }
 
     #[inline]
-    pub(crate) fn unlock(&self, lock: usize, ticket: Ticket, access: Access) {
+    pub fn unlock(&self, lock: usize, ticket: Ticket, access: Access) {
         let lock = &self.locks[lock];
         match access {
             Access::Read => {
@@ -147,7 +147,7 @@ const MAX_BITS: u64 = 1 << 24;
 ///
 /// Stripe locks order the accesses of different threads to the bit of a stripe: the owner of a lock sees all changes made under it before.
 #[derive(Debug)]
-pub(crate) struct StripeBitmap {
+pub struct StripeBitmap {
     words: Box<[AtomicU64]>,
     /// Runs that are in the set.
     runs: AtomicU64,
@@ -158,12 +158,12 @@ pub(crate) struct StripeBitmap {
 
 impl StripeBitmap {
     /// Creates an empty set for this many stripes.
-    pub(crate) fn new(stripes: u64) -> Self {
+    pub fn new(stripes: u64) -> Self {
         Self::with_bits(stripes, MAX_BITS)
     }
 
     /// Creates an empty set with at most this many bits.
-    pub(crate) fn with_bits(stripes: u64, most: u64) -> Self {
+    pub fn with_bits(stripes: u64, most: u64) -> Self {
         let mut shift = 0;
         while stripes != 0 && ((stripes - 1) >> shift) + 1 > most {
             shift += 1;
@@ -178,7 +178,7 @@ impl StripeBitmap {
     }
 
     /// Number of stripes of which it may be a set.
-    pub(crate) fn stripes(&self) -> u64 {
+    pub fn stripes(&self) -> u64 {
         self.stripes
     }
 
@@ -187,14 +187,14 @@ impl StripeBitmap {
     }
 
     #[cold]
-    pub(crate) fn insert(&self, stripe: u64) {
+    pub fn insert(&self, stripe: u64) {
         let (word, bit) = Self::place(stripe >> self.shift);
         if self.words[word].fetch_or(bit, Ordering::AcqRel) & bit == 0 {
             self.runs.fetch_add(1, Ordering::AcqRel);
         }
     }
 
-    pub(crate) fn insert_all(&self) {
+    pub fn insert_all(&self) {
         let runs = self.run_count();
         for run in 0..runs {
             let (word, bit) = Self::place(run);
@@ -208,7 +208,7 @@ impl StripeBitmap {
     }
 
     /// Returns `true` if the stripe, or another stripe of its run, is in the set.
-    pub(crate) fn contains(&self, stripe: u64) -> bool {
+    pub fn contains(&self, stripe: u64) -> bool {
         let (word, bit) = Self::place(stripe >> self.shift);
         self.words[word].load(Ordering::Acquire) & bit != 0
     }
@@ -278,7 +278,7 @@ impl Runs for StripeBitmap {
 ///
 /// Stripe locks order the accesses of different threads to a stripe, as for the bitmap.
 #[derive(Debug, Default)]
-pub(crate) struct StripeSet {
+pub struct StripeSet {
     /// Number of stripes, so that the usual case of an empty set needs no lock.
     len: AtomicU64,
     /// With the stamp of the interrupted write, if it began in this session: those with lower stamps had completed.
@@ -288,32 +288,32 @@ pub(crate) struct StripeSet {
 impl StripeSet {
     /// Returns `true` if there are no stripes in the set.
     #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.len.load(Ordering::Acquire) == 0
     }
 
     /// Adds a stripe whose last write was interrupted, unless an earlier one was and is not settled: with the stamp of the write, if it began in this session.
     #[cold]
-    pub(crate) fn insert(&self, stripe: u64, write: Option<Stamp>) {
+    pub fn insert(&self, stripe: u64, write: Option<Stamp>) {
         let mut stripes = self.stripes();
         stripes.entry(stripe).or_insert(write);
         self.len.store(stripes.len() as u64, Ordering::Release);
     }
 
     #[cold]
-    pub(crate) fn remove(&self, stripe: u64) {
+    pub fn remove(&self, stripe: u64) {
         let mut stripes = self.stripes();
         stripes.remove(&stripe);
         self.len.store(stripes.len() as u64, Ordering::Release);
     }
 
     #[inline]
-    pub(crate) fn contains(&self, stripe: u64) -> bool {
+    pub fn contains(&self, stripe: u64) -> bool {
         !self.is_empty() && self.stripes().contains_key(&stripe)
     }
 
     /// The stamp of the write that was interrupted first, if it began in this session.
-    pub(crate) fn interrupted(&self, stripe: u64) -> Option<Stamp> {
+    pub fn interrupted(&self, stripe: u64) -> Option<Stamp> {
         if self.is_empty() {
             return None;
         }

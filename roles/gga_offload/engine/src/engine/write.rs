@@ -1,10 +1,10 @@
 //! Writes of the initiator's blocks, and flushes, on all online targets.
 
-use super::chunk::Stamp;
-use super::set::Outcome;
-use super::versions::Versions;
 use super::{Action, SettleStage, Stage, Status, StripeEngine, WriteStage};
 use crate::Targets;
+use crate::chunk::Stamp;
+use crate::set::Outcome;
+use crate::versions::Versions;
 
 impl StripeEngine {
     #[inline]

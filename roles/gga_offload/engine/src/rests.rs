@@ -1,0 +1,67 @@
+//! Pauses before a target that was lost again after it had rejoined may rejoin.
+
+use std::time::{Duration, Instant};
+
+/// First pause: short in comparison with the time for which I/Os wait for targets.
+const FIRST_REST: Duration = Duration::from_millis(100);
+/// Longest time before a target that was lost after it had rejoined rejoins again: one with a full disk can be connected to, and is lost with the next write.
+const LONGEST_REST: Duration = Duration::from_secs(10);
+
+/// Times before targets that had rejoined and were lost again may rejoin, each twice as long as the one before. Without a clock.
+#[derive(Debug, Clone)]
+pub struct RejoinRests {
+    next: Duration,
+    /// The last target that has rejoined, and the time from which it may do so again.
+    last: Option<(usize, Instant)>,
+}
+
+impl Default for RejoinRests {
+    fn default() -> Self {
+        Self {
+            next: FIRST_REST,
+            last: None,
+        }
+    }
+}
+
+impl RejoinRests {
+    /// Records that a target has rejoined.
+    pub fn rejoined(&mut self, target: usize, now: Instant) {
+        self.last = Some((target, now + self.next));
+        self.next = (self.next * 2).min(LONGEST_REST);
+    }
+
+    /// The time from which this target may rejoin; `None` for now.
+    #[must_use]
+    pub fn until(&self, target: usize, now: Instant) -> Option<Instant> {
+        let last = self.last.filter(|&(it, until)| it == target && now < until);
+        last.map(|(_, until)| until)
+    }
+
+    /// Records that no target is lost.
+    pub fn reset(&mut self) {
+        *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn target_that_is_lost_again_rests_longer_and_longer() {
+        let now = Instant::now();
+        let mut rests = RejoinRests::default();
+        assert_eq!(rests.until(1, now), None);
+        for rest in [100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000] {
+            rests.rejoined(1, now);
+            let until = now + Duration::from_millis(rest);
+            assert_eq!(rests.until(1, now), Some(until));
+            assert_eq!(rests.until(1, until), None);
+            assert_eq!(rests.until(2, now), None, "another one does not wait");
+        }
+        rests.reset();
+        rests.rejoined(1, now);
+        assert_eq!(rests.until(1, now), Some(now + FIRST_REST));
+    }
+}
