@@ -9,6 +9,7 @@ mod tcp;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
+use doca::ErrorCode;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use wire::control::{Message, Payload};
 
@@ -61,6 +62,13 @@ pub trait ControlChannel {
 
     /// Waits, at most `within`, until sent messages have left this process.
     fn flush(&mut self, within: Duration);
+}
+
+fn not_connected(peer: &str) -> Failure {
+    Failure::new(
+        ErrorCode::NOT_CONNECTED,
+        format!("no {peer} is connected yet"),
+    )
 }
 
 // Sleeping until an event of any source.

@@ -394,57 +394,8 @@ impl<S: Service> App<'_, S> {
         loop {
             self.detach_lost();
             while let Some(action) = self.session.poll_action() {
-                match action {
-                    // A script may wait for this line before it starts an initiator.
-                    Action::Announce => environment
-                        .announce_ready(format_args!("waiting for the {}", self.client.peer())),
-                    // It may have disconnected already, and is not needed.
-                    Action::SendToClient(message) if self.session.is_closing() => {
-                        if let Err(failure) = self.client.send(&message) {
-                            tracing::debug!("{failure}");
-                        }
-                    }
-                    Action::SendToClient(message) => {
-                        self.client.send(&message)?;
-                        if let Payload::ErrorResponse(_) = message.payload {
-                            REFUSED_REQUESTS.increment();
-                            self.refused.charge(1)?;
-                        }
-                    }
-                    Action::SendToStorage { target, .. } if self.session.is_without(target) => {}
-                    Action::SendToStorage { target, message } => {
-                        self.storage[target].send(&message)?;
-                    }
-                    Action::Leave { target } => {
-                        self.superblocks.forget(target);
-                        self.storage[target].disconnect();
-                    }
-                    Action::Stalled { target, why } => {
-                        if let Some(degraded_mode) = self.service.degraded_mode() {
-                            degraded_mode.stalled(target, &why);
-                        }
-                    }
-                    Action::Do(Job::OpenSuperblocks) => self.await_superblocks(Awaited::Open),
-                    Action::Do(Job::CloseSuperblocks) => {
-                        if let Some(degraded_mode) = self.service.degraded_mode() {
-                            degraded_mode.conclude();
-                        }
-                        self.await_superblocks(Awaited::Concluded);
-                    }
-                    Action::Do(Job::Quiesce) => {
-                        self.service.quiesce();
-                        self.quiet_until = Some(Instant::now() + self.flags.control_timeout);
-                    }
-                    Action::Do(Job::Verify(targets)) => {
-                        let outcome = self.service.verifier(&targets).map(Outcome::Verified);
-                        self.handle(Event::JobDone(outcome));
-                    }
-                    Action::Do(job) => {
-                        if let Err(failure) = self.start_job(job) {
-                            self.handle(Event::JobDone(Err(failure)));
-                        }
-                    }
-                    Action::End(result) => return result,
+                if let Some(result) = self.execute(action, environment)? {
+                    return result;
                 }
             }
             if self.keep_superblocks()? || self.has_quiesced() {
@@ -467,6 +418,7 @@ impl<S: Service> App<'_, S> {
                 self.waiter.active();
                 silent_since = Instant::now();
             } else if !self.judge_late(now, silence.map(|limit| (silent_since, limit))) {
+                let deadline = self.next_deadline(silence.map(|limit| silent_since + limit));
                 let mut channels: Vec<&dyn ControlChannel> = Vec::new();
                 if self.polls_client() {
                     channels.push(&*self.client);
@@ -479,17 +431,6 @@ impl<S: Service> App<'_, S> {
                         })
                         .map(|(_, channel)| channel as &dyn ControlChannel),
                 );
-                let silent_until = silence.map(|limit| silent_since + limit);
-                let deadline = self
-                    .session
-                    .poll_timeout()
-                    .into_iter()
-                    .chain(silent_until)
-                    .chain(self.job_deadline())
-                    .chain(self.rejoin_attempts.deadline())
-                    .chain(self.superblocks.deadline())
-                    .chain(self.quiet_until)
-                    .min();
                 if self.shutdown.is_requested() {
                     self.waiter.wait_during_shutdown(&channels, deadline);
                 } else {
@@ -497,6 +438,85 @@ impl<S: Service> App<'_, S> {
                 }
             }
         }
+    }
+
+    /// Executes an action of the session, and returns the session's result if that is its end.
+    ///
+    /// # Errors
+    ///
+    /// A channel that cannot send, and the error of an initiator that has sent too many invalid requests.
+    fn execute(
+        &mut self,
+        action: Action,
+        environment: &Environment,
+    ) -> Result<Option<Result<(), Failure>>, Failure> {
+        match action {
+            // A script may wait for this line before it starts an initiator.
+            Action::Announce => {
+                environment.announce_ready(format_args!("waiting for the {}", self.client.peer()))
+            }
+            // It may have disconnected already, and is not needed.
+            Action::SendToClient(message) if self.session.is_closing() => {
+                if let Err(failure) = self.client.send(&message) {
+                    tracing::debug!("{failure}");
+                }
+            }
+            Action::SendToClient(message) => {
+                self.client.send(&message)?;
+                if let Payload::ErrorResponse(_) = message.payload {
+                    REFUSED_REQUESTS.increment();
+                    self.refused.charge(1)?;
+                }
+            }
+            Action::SendToStorage { target, .. } if self.session.is_without(target) => {}
+            Action::SendToStorage { target, message } => {
+                self.storage[target].send(&message)?;
+            }
+            Action::Leave { target } => {
+                self.superblocks.forget(target);
+                self.storage[target].disconnect();
+            }
+            Action::Stalled { target, why } => {
+                if let Some(degraded_mode) = self.service.degraded_mode() {
+                    degraded_mode.stalled(target, &why);
+                }
+            }
+            Action::Do(Job::OpenSuperblocks) => self.await_superblocks(Awaited::Open),
+            Action::Do(Job::CloseSuperblocks) => {
+                if let Some(degraded_mode) = self.service.degraded_mode() {
+                    degraded_mode.conclude();
+                }
+                self.await_superblocks(Awaited::Concluded);
+            }
+            Action::Do(Job::Quiesce) => {
+                self.service.quiesce();
+                self.quiet_until = Some(Instant::now() + self.flags.control_timeout);
+            }
+            Action::Do(Job::Verify(targets)) => {
+                let outcome = self.service.verifier(&targets).map(Outcome::Verified);
+                self.handle(Event::JobDone(outcome));
+            }
+            Action::Do(job) => {
+                if let Err(failure) = self.start_job(job) {
+                    self.handle(Event::JobDone(Err(failure)));
+                }
+            }
+            Action::End(result) => return Ok(Some(result)),
+        }
+        Ok(None)
+    }
+
+    /// Time of the next timeout of the session or one of its parts; `silent_until` is that of the initiator.
+    fn next_deadline(&mut self, silent_until: Option<Instant>) -> Option<Instant> {
+        self.session
+            .poll_timeout()
+            .into_iter()
+            .chain(silent_until)
+            .chain(self.job_deadline())
+            .chain(self.rejoin_attempts.deadline())
+            .chain(self.superblocks.deadline())
+            .chain(self.quiet_until)
+            .min()
     }
 
     /// Handles timeouts at `now`, after all available input has been read: a service that was itself stopped must

@@ -12,8 +12,7 @@ use doca::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use wire::control::{ErrorResponse, FrameDecoder, Message, MessageType, Payload};
 
-use super::tcp::not_connected;
-use super::{ChannelEvent, ControlChannel, Interest, Opens};
+use super::{ChannelEvent, ControlChannel, Interest, Opens, not_connected};
 use crate::budget::{Deadline, Quota, WAITING_CONNECTIONS};
 use crate::console::without_sdk_messages;
 use crate::metrics::{REFUSED_CONNECTIONS, REFUSED_REQUESTS};

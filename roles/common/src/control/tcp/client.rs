@@ -1,0 +1,338 @@
+//! Connection to a TCP server that may not listen yet.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use doca::ErrorCode;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustls::ClientConfig;
+use softdoca_net::is_temporary;
+use wire::control::Message;
+
+use super::stream::MessageStream;
+use super::transport::Transport;
+use crate::control::{ChannelEvent, ControlChannel, Interest, not_connected};
+use crate::network::{self, HostPort, Lookup};
+use crate::protocol::Failure;
+
+/// Interval between attempts to connect to a server that does not listen yet.
+pub(super) const RETRY: Duration = Duration::from_millis(100);
+
+/// Interval between polls of a lookup that has no answer yet.
+const RESOLVER_POLL: Duration = Duration::from_millis(5);
+
+/// Timeout of an attempt to connect to one of several addresses of a name. The last one has the caller's timeout.
+const ATTEMPT: Duration = Duration::from_secs(1);
+
+/// Connects to a server, with retries while it refuses connections or the resolver is temporarily unavailable. A host
+/// name is resolved for each attempt, on another thread, and its addresses are tried in order.
+#[derive(Debug)]
+pub struct TcpClientChannel {
+    address: HostPort,
+    peer: String,
+    state: Client,
+    /// Failure of the last attempt.
+    trouble: Option<Failure>,
+    tls: Option<Arc<ClientConfig>>,
+}
+
+#[derive(Debug)]
+enum Client {
+    Refused {
+        retry_at: Instant,
+    },
+    Resolving(Arc<Lookup>),
+    Connecting(TcpStream, Untried),
+    /// The TLS handshake is not complete.
+    Handshaking(MessageStream),
+    Connected(MessageStream),
+}
+
+/// Addresses to try if the current attempt fails.
+#[derive(Debug)]
+pub(super) struct Untried {
+    addresses: std::vec::IntoIter<SocketAddr>,
+    /// `true` if an earlier address has refused the connection: the server may be starting there.
+    was_refused: bool,
+    /// Time at which the current attempt is abandoned; `None` if there is no further address.
+    next_at: Option<Instant>,
+}
+
+impl Untried {
+    pub(super) fn new(addresses: Vec<SocketAddr>) -> Self {
+        Self {
+            addresses: addresses.into_iter(),
+            was_refused: false,
+            next_at: None,
+        }
+    }
+}
+
+impl TcpClientChannel {
+    /// Starts to connect to the server at `address`. [`ChannelEvent::Connected`] reports success.
+    #[must_use]
+    pub fn connect(address: impl Into<HostPort>) -> Self {
+        let address = address.into();
+        Self {
+            peer: format!("storage target at {address}"),
+            address,
+            state: Client::Refused {
+                retry_at: Instant::now(),
+            },
+            trouble: None,
+            tls: None,
+        }
+    }
+
+    /// Uses TLS; the server's certificate must be for the host of the address.
+    #[must_use]
+    pub fn with_tls(mut self, config: Option<Arc<ClientConfig>>) -> Self {
+        self.tls = config;
+        self
+    }
+
+    fn connected(&mut self, stream: TcpStream) -> Result<(), Failure> {
+        let transport = match &self.tls {
+            None => Ok(Transport::plain(stream)),
+            Some(config) => {
+                let name =
+                    network::server_name(&self.address).map_err(|error| self.failure(error))?;
+                Transport::client(stream, config, name)
+            }
+        };
+        let stream = transport.and_then(|it| MessageStream::new(it, self.peer.clone()));
+        self.state = Client::Handshaking(stream.map_err(|error| self.failure(error))?);
+        Ok(())
+    }
+
+    /// Continues with the TLS handshake, if there is one. Returns `true` once it is complete.
+    fn shake_hands(&mut self) -> Result<bool, Failure> {
+        let retry_at = Instant::now();
+        let state = std::mem::replace(&mut self.state, Client::Refused { retry_at });
+        let mut stream = match state {
+            Client::Handshaking(stream) => stream,
+            other => {
+                self.state = other;
+                return Ok(false);
+            }
+        };
+        let is_complete = stream.handshake().map_err(|error| self.failure(error))?;
+        self.state = match is_complete {
+            true => Client::Connected(stream),
+            false => Client::Handshaking(stream),
+        };
+        if is_complete {
+            self.trouble = None;
+            tracing::info!("connected to the {}", self.peer);
+        }
+        Ok(is_complete)
+    }
+
+    /// Returns `true` if the connection was established.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        matches!(self.state, Client::Connected(_))
+    }
+
+    /// Returns `true` if the last attempt failed because the server did not listen, or because its name could not be
+    /// resolved at that time.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        matches!(self.state, Client::Refused { .. })
+    }
+
+    /// Failure of the last attempt, until there is a connection.
+    #[must_use]
+    pub fn trouble(&self) -> Option<&Failure> {
+        self.trouble.as_ref()
+    }
+
+    /// Disconnects from the server. The next poll starts another attempt.
+    pub fn disconnect(&mut self) {
+        self.state = Client::Refused {
+            retry_at: Instant::now(),
+        };
+    }
+
+    /// Drops an attempt that has failed for this reason, and starts another one after a pause.
+    pub fn retry_after(&mut self, trouble: Failure) {
+        self.trouble = Some(trouble);
+        self.state = Client::Refused {
+            retry_at: Instant::now() + RETRY,
+        };
+    }
+
+    /// Starts an attempt to connect.
+    fn start(&mut self) -> Result<(), Failure> {
+        if let Some(address) = self.address.literal() {
+            return self.start_first(Untried::new(vec![address]));
+        }
+        let lookup = Lookup::start(&self.address).map_err(|error| self.failure(error))?;
+        self.state = Client::Resolving(lookup);
+        Ok(())
+    }
+
+    /// Starts to connect to the first of these addresses that can be tried.
+    pub(super) fn start_first(&mut self, mut untried: Untried) -> Result<(), Failure> {
+        let mut last = io::Error::other("the host has no address");
+        while let Some(address) = untried.addresses.next() {
+            match start_at(address) {
+                Ok(stream) => {
+                    let has_others = !untried.addresses.as_slice().is_empty();
+                    untried.next_at = has_others.then(|| Instant::now() + ATTEMPT);
+                    self.state = Client::Connecting(stream, untried);
+                    return Ok(());
+                }
+                Err(error) => {
+                    untried.was_refused |= error.kind() == io::ErrorKind::ConnectionRefused;
+                    last = error;
+                }
+            }
+        }
+        self.exhausted(untried.was_refused, last)
+    }
+
+    /// Handles a failed attempt: tries the next address.
+    ///
+    /// # Errors
+    ///
+    /// As [`exhausted`](Self::exhausted).
+    fn failed(&mut self, error: io::Error) -> Result<(), Failure> {
+        let retry_at = Instant::now();
+        let state = std::mem::replace(&mut self.state, Client::Refused { retry_at });
+        let Client::Connecting(_, mut untried) = state else {
+            return Err(self.failure(error));
+        };
+        untried.was_refused |= error.kind() == io::ErrorKind::ConnectionRefused;
+        if untried.addresses.as_slice().is_empty() {
+            return self.exhausted(untried.was_refused, error);
+        }
+        tracing::debug!("{}: {error}; trying its next address", self.peer);
+        self.start_first(untried)
+    }
+
+    /// Handles the failure of the last address. A refused connection is retried, because the server may be starting.
+    ///
+    /// # Errors
+    ///
+    /// Any other error is final.
+    fn exhausted(&mut self, was_refused: bool, error: io::Error) -> Result<(), Failure> {
+        if !was_refused {
+            return Err(self.failure(error));
+        }
+        self.try_again("nothing listens at this address: start it first, or correct the address");
+        Ok(())
+    }
+
+    fn try_again(&mut self, reason: impl std::fmt::Display) {
+        let trouble = self.failure(reason);
+        tracing::debug!("{}; trying again", trouble.message);
+        self.retry_after(trouble);
+    }
+
+    fn failure(&self, error: impl std::fmt::Display) -> Failure {
+        Failure::new(
+            ErrorCode::CONNECTION_ABORTED,
+            format!("cannot connect to the {}: {error}", self.peer),
+        )
+    }
+}
+
+/// Creates a socket and starts to connect it to the address.
+fn start_at(address: SocketAddr) -> io::Result<TcpStream> {
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket: OwnedFd = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    match rustix::net::connect(&socket, &address) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(TcpStream::from(socket)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Returns `true` if a socket is connected to itself. Connecting to a local port without a listener can, about once
+/// in ten thousand attempts, use that port as the client's own: TCP then connects the socket to itself.
+fn is_self_connected(stream: &TcpStream) -> bool {
+    matches!((stream.local_addr(), stream.peer_addr()), (Ok(local), Ok(peer)) if local == peer)
+}
+
+impl ControlChannel for TcpClientChannel {
+    fn peer(&self) -> &str {
+        &self.peer
+    }
+
+    fn send(&mut self, message: &Message) -> Result<(), Failure> {
+        let Client::Connected(stream) = &mut self.state else {
+            return Err(not_connected(&self.peer));
+        };
+        stream.send(message)
+    }
+
+    fn poll(&mut self) -> Result<Option<ChannelEvent>, Failure> {
+        match &mut self.state {
+            Client::Connected(stream) => return stream.poll(),
+            Client::Refused { retry_at } if *retry_at <= Instant::now() => self.start()?,
+            Client::Resolving(lookup) => match lookup.answer() {
+                Some(Ok(addresses)) => self.start_first(Untried::new(addresses))?,
+                Some(Err(error)) if is_temporary(&error) => {
+                    self.try_again(format_args!(
+                        "its name could not be resolved, which may be temporary: {error}"
+                    ));
+                }
+                Some(Err(error)) => return Err(self.failure(error)),
+                None => {}
+            },
+            Client::Connecting(_, Untried { next_at, .. })
+                if next_at.is_some_and(|at| at <= Instant::now()) =>
+            {
+                self.failed(io::ErrorKind::TimedOut.into())?;
+            }
+            Client::Refused { .. } | Client::Connecting(..) | Client::Handshaking(_) => {}
+        }
+        if let Client::Connecting(stream, _) = &self.state {
+            let connected = match stream.take_error() {
+                Ok(None) if is_self_connected(stream) => {
+                    Err(io::ErrorKind::ConnectionRefused.into())
+                }
+                Ok(None) => stream
+                    .peer_addr()
+                    .is_ok()
+                    .then(|| stream.try_clone())
+                    .transpose(),
+                Ok(Some(error)) | Err(error) => Err(error),
+            };
+            match connected {
+                Ok(None) => {}
+                Ok(Some(stream)) => self.connected(stream)?,
+                Err(error) => self.failed(error)?,
+            }
+        }
+        Ok(self.shake_hands()?.then_some(ChannelEvent::Connected))
+    }
+
+    fn interest<'a>(&'a self, interest: &mut Interest<'a>) {
+        match &self.state {
+            Client::Refused { retry_at } => interest.until(*retry_at),
+            Client::Resolving(_) => interest.until(Instant::now() + RESOLVER_POLL),
+            Client::Connecting(stream, untried) => {
+                interest.writable(stream.as_fd());
+                if let Some(at) = untried.next_at {
+                    interest.until(at);
+                }
+            }
+            Client::Handshaking(stream) | Client::Connected(stream) => stream.interest(interest),
+        }
+    }
+
+    fn flush(&mut self, within: Duration) {
+        if let Client::Connected(stream) = &mut self.state {
+            stream.flush(within);
+        }
+    }
+}
