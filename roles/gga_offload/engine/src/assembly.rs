@@ -555,6 +555,51 @@ mod tests {
         }
     }
 
+    /// The machines of the others may have lost power since, with what they had not flushed.
+    #[test]
+    fn set_that_one_member_alone_records_as_being_closed_is_settled() {
+        for closed in Target::ALL {
+            let mut found = epochs([4; 3], RecordState::InUse);
+            edit(&mut found, closed, |it| it.state = RecordState::Closing);
+            let logs = unretired([&[7], &[8], &[9]]);
+            let assembly = assemble(found, &logs, instructions(None)).expect("a set");
+            let expected = (None, vec![7, 8, 9]);
+            assert_eq!((assembly.stale, assembly.unsettled), expected);
+        }
+    }
+
+    #[test]
+    fn newest_bound_of_retired_writes_counts() {
+        let stamp = |number| Some(Stamp { epoch: 4, number });
+        for numbers in [[5, 7, 6], [7, 5, 6], [6, 5, 7]] {
+            let logs = numbers.map(|number| Log {
+                last: stamp(9),
+                retired: stamp(number),
+                unretired: Vec::new(),
+            });
+            let found = epochs([4; 3], RecordState::InUse);
+            let assembly = assemble(found, &logs, instructions(None)).expect("a set");
+            assert_eq!(Some(assembly.retired), stamp(7));
+        }
+    }
+
+    #[test]
+    fn interrupted_creation_does_not_forget_which_target_is_to_be_rebuilt() {
+        for stale in Target::ALL {
+            let mut found = epochs([1; 3], RecordState::InUse);
+            for target in Target::ALL {
+                edit(&mut found, target, |it| {
+                    let is_member = target != stale;
+                    it.next = if is_member { it.epoch } else { Epoch::NONE };
+                    it.epoch = Epoch::NONE;
+                });
+            }
+            let assembly = judge(found).expect("a set");
+            let expected = (Some(stale), Targets::without(stale));
+            assert_eq!((assembly.stale, members(&assembly)), expected);
+        }
+    }
+
     #[test]
     fn one_target_that_has_missed_an_epoch_or_is_empty_is_rebuilt() {
         for stale in Target::ALL {

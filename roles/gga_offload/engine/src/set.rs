@@ -1560,6 +1560,18 @@ pub(super) mod tests {
         assert_eq!(candidate(&set), Some(STALE));
     }
 
+    /// Nothing in the superblocks says that the set is in use: the next session may begin with the targets as they were.
+    #[test]
+    fn no_work_begins_before_the_epoch_is_committed() {
+        let set = new_set(1, &[5], first_of(EPOCH.number));
+        acknowledge(&set);
+        assert_eq!(set.next_work(Duration::ZERO, false), None);
+        persist(&set);
+        let work = set.next_work(Duration::ZERO, false);
+        let expected = Some((Purpose::Resync, 5));
+        assert_eq!(work.map(|it| (it.purpose, it.stripe)), expected);
+    }
+
     /// A worker that has not heard of the rejoined target stores writes without it.
     #[test]
     fn rebuild_starts_after_all_workers_have_the_view() {

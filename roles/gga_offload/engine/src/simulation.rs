@@ -128,11 +128,13 @@ impl Totals {
 const EXPECTED: &[&str] = &[
     "chunks found corrupt",
     "clean end of a session",
+    "copy from before a clean end",
     "degraded",
     "degraded reads",
     "degraded writes",
     "device error",
     "diverged set refused",
+    "end with I/Os in flight",
     "exchanged targets refused",
     "failed",
     "failed chunk reads",
@@ -156,6 +158,7 @@ const EXPECTED: &[&str] = &[
     "scrubs",
     "second service",
     "second service refused",
+    "session that cannot continue",
     "session with a stale target",
     "session with three current targets",
     "session with unsettled blocks",
@@ -659,6 +662,7 @@ impl Script {
             blocks,
             hot,
             machines,
+            is_wild,
         };
         while steps.len() < count {
             at += match rng.u8(0..20) {
@@ -700,6 +704,7 @@ struct Context {
     /// Number of blocks that most I/Os are for.
     hot: u64,
     machines: [u8; 4],
+    is_wild: bool,
 }
 
 fn io(rng: &mut Rng, writes: u8, context: &Context) -> Step {
@@ -729,9 +734,13 @@ fn write(rng: &mut Rng, context: &Context) -> Step {
 
 /// Appends a sequence of faults that is harder to survive than each of them alone, because of their order and spacing.
 fn sequence(rng: &mut Rng, kinds: u64, begin: Duration, context: &Context, steps: &mut Vec<Timed>) {
-    let kind = rng
-        .choice([0, 0, 0, 1, 2, 3, 4, 4, 5, 5, 6, 7])
-        .unwrap_or(0);
+    // Some need two targets that are away at once.
+    let kind = if context.is_wild {
+        rng.choice([0, 0, 0, 0, 1, 2, 4, 5, 6, 7, 8, 9, 9, 10])
+    } else {
+        rng.choice([0, 1, 3, 3, 4, 4, 5, 5, 7, 11])
+    };
+    let kind = kind.unwrap_or(0);
     if kinds >> (40 + kind) & 1 == 0 {
         return;
     }
@@ -858,6 +867,106 @@ fn sequence(rng: &mut Rng, kinds: u64, begin: Duration, context: &Context, steps
                 at(begin + micros(rng, 0..100), step);
             }
             at(begin + micros(rng, 0..200), Step::KillTargets { restart });
+        }
+        // A flush waits for a target that has lost its connection only, then all machines lose power.
+        8 => {
+            let restart = micros(rng, 500_000..6_000_000);
+            at(begin, Step::KillTarget { target, restart });
+            let mut time = begin + micros(rng, 500..80_000);
+            for _ in 0..rng.u8(1..8) {
+                let step = write(rng, context);
+                at(time + micros(rng, 0..200), step);
+            }
+            time += micros(rng, 200..1_000);
+            let restart = micros(rng, 50..2_000);
+            let target = other;
+            at(time, Step::KillTarget { target, restart });
+            at(time + micros(rng, 0..1_000), Step::Flush);
+            let restart = micros(rng, 10..2_000);
+            let machine = context.machines[target];
+            time += micros(rng, 1_000..120_000);
+            at(time, Step::PowerFailure { machine, restart });
+        }
+        // A target is lost, and another one while writes go on without the first one. The client gives some of them up before the second one is back.
+        9 => {
+            let restart = if rng.bool() {
+                micros(rng, 50..100_000)
+            } else {
+                micros(rng, 500_000..8_000_000)
+            };
+            at(begin, Step::KillTarget { target, restart });
+            let mut time = begin + micros(rng, 300..60_000);
+            for _ in 0..rng.u8(1..8) {
+                let step = write(rng, context);
+                at(time + micros(rng, 0..200), step);
+            }
+            time += micros(rng, 0..250);
+            let restart = if rng.bool() {
+                micros(rng, 50..100_000)
+            } else {
+                micros(rng, 4_000_000..8_000_000)
+            };
+            if rng.bool() {
+                // The third one answers only when the second one is back.
+                let target = 3 - target - other;
+                let pause = micros(rng, 1_000..700_000);
+                let step = Step::PauseTarget {
+                    target,
+                    time: pause,
+                };
+                at(time.saturating_sub(micros(rng, 0..150)), step);
+            }
+            let target = other;
+            at(time, Step::KillTarget { target, restart });
+            match rng.u8(0..3) {
+                0 => {
+                    time += micros(rng, 20..5_000);
+                    let restart = micros(rng, 10..5_000_000);
+                    at(time, Step::KillService { restart });
+                }
+                1 => {
+                    time += micros(rng, 20..5_000);
+                    let restart = micros(rng, 10..5_000_000);
+                    let is_clean = rng.bool();
+                    at(time, Step::EndClient { restart, is_clean });
+                }
+                _ => {}
+            }
+        }
+        // The service dies during a burst of writes, and chunks of two targets cannot be read for a time.
+        10 => {
+            let crash = begin + micros(rng, 20..400);
+            for _ in 0..rng.u8(1..10) {
+                let step = write(rng, context);
+                at(begin + micros(rng, 0..300), step);
+            }
+            let restart = micros(rng, 10..300);
+            at(crash, Step::KillService { restart });
+            for target in [target, other] {
+                let count = rng.u8(1..12);
+                at(crash, Step::FailReads { target, count });
+            }
+        }
+        // Between two sessions, a target's disk is replaced by a copy from the first one.
+        11 => {
+            at(begin, Step::Copy);
+            for _ in 0..rng.u8(1..8) {
+                let step = write(rng, context);
+                at(begin + micros(rng, 0..2_000), step);
+            }
+            let end = begin + micros(rng, 1_000..4_000);
+            let restart = Duration::from_millis(400);
+            at(
+                end,
+                if rng.bool() {
+                    Step::EndSession { restart }
+                } else {
+                    Step::KillService { restart }
+                },
+            );
+            let restart = micros(rng, 50..1_000);
+            let time = end + micros(rng, 1_000..398_000);
+            at(time, Step::RestoreCopy { target, restart });
         }
         // The first service is isolated, and a second one is started.
         _ => {

@@ -497,6 +497,21 @@ mod tests {
         }
     }
 
+    /// What was written before the first interrupted write was complete; what came after it was not.
+    #[test]
+    fn stamp_of_the_first_interrupted_write_is_kept() {
+        let stamp = |number| Some(Stamp { epoch: 1, number });
+        let set = StripeSet::default();
+        set.insert(5, stamp(3));
+        set.insert(5, stamp(4));
+        set.insert(6, None);
+        set.insert(6, stamp(4));
+        assert_eq!([set.interrupted(5), set.interrupted(6)], [stamp(3), None]);
+        set.remove(5);
+        set.insert(5, stamp(7));
+        assert_eq!(set.interrupted(5), stamp(7));
+    }
+
     #[test]
     fn reads_share_a_lock_and_writes_are_exclusive() {
         for workers in [1, 2] {

@@ -552,6 +552,58 @@ fn write_beside_a_rebuilding_target_is_not_acknowledged_if_another_one_is_lost()
     }
 }
 
+/// The second target is back before the first one has answered.
+#[test]
+fn write_that_a_target_has_missed_while_it_was_away_is_settled() {
+    let mut bench = Bench::degraded();
+    bench.write(0);
+    let is_first = |it: &Asked| it.target == A && it.slot < 4;
+    bench.set.detach(B, "test");
+    bench.finish_but(is_first);
+    bench.rejoin(B, true);
+    bench.finish_but(is_first);
+    assert_eq!(bench.set.state(), State::Degraded(C));
+    let place = bench.asked.iter().position(is_first);
+    let asked = bench.asked.remove(place.expect("data_1 has not answered"));
+    bench.complete(asked, Status::SUCCESS);
+    assert_eq!((bench.result(0), bench.set.unsettled_stripes()), (None, 1));
+    bench.finish();
+    assert_eq!(bench.result(0), SUCCESS);
+    assert_eq!(bench.chunk_of(A), bench.chunk_of(B));
+}
+
+#[test]
+fn write_is_not_acknowledged_if_a_second_target_is_lost_before_the_epoch_is_committed() {
+    let mut bench = Bench::healthy();
+    bench.write(0);
+    bench.answer(|it| it.target != C);
+    bench.set.detach(C, "test");
+    bench.tick_all();
+    bench.set.detach(B, "test");
+    bench.finish();
+    assert_eq!((bench.result(0), bench.set.unsettled_stripes()), (None, 1));
+    bench.rejoin(B, true);
+    bench.finish();
+    assert_eq!(bench.result(0), SUCCESS);
+}
+
+#[test]
+fn flush_that_has_waited_for_a_second_target_flushes_it() {
+    let mut bench = Bench::degraded();
+    bench.set.detach(B, "test");
+    bench.tick_all();
+    bench.flush(0);
+    bench.finish();
+    bench.rejoin(B, true);
+    let is_flush = |it: &Asked| it.kind == Kind::Flush && it.slot < 4;
+    bench.finish_but(is_flush);
+    assert_eq!(bench.result(0), None);
+    let asked = bench.asked.iter().filter(|it| is_flush(it));
+    assert_eq!(asked.map(|it| it.target).collect::<Vec<_>>(), [A, B]);
+    bench.finish();
+    assert_eq!(bench.result(0), SUCCESS);
+}
+
 #[test]
 fn read_of_an_unsettled_block_waits_for_a_second_target() {
     let mut bench = Bench::unsettled([OLD, OLD, OLD]);
@@ -580,6 +632,22 @@ fn read_that_waits_for_two_targets_fails_after_the_timeout() {
 }
 
 // Whether a detached target has kept its data.
+
+/// Only a session that begins can decide what is left of the set.
+#[test]
+fn session_does_not_go_on_with_a_needed_target_that_has_lost_its_data() {
+    let mut bench = Bench::degraded();
+    bench.write(0);
+    bench.finish();
+    let (last, superblock) = (bench.chunk_of(B), bench.set.superblock_of(B));
+    let found = Found::Superblock(superblock.expect("a superblock"));
+    bench.set.detach(B, "test");
+    bench.finish();
+    assert_eq!(bench.set.admit(B, found, true, last), Ok(true));
+    assert!(bench.set.may_continue());
+    let stale = bench.set.admit(B, found, true, Stamp::UNWRITTEN);
+    assert!(stale.is_err() && !bench.set.may_continue());
+}
 
 #[test]
 fn target_with_a_copy_from_within_the_session_has_not_kept_its_data() {
@@ -729,6 +797,51 @@ fn chunk_that_a_rebuilt_target_missed_never_counts() {
     assert_eq!(bench.result(1), Some(Status::IO_FAILED));
 }
 
+/// A target that has nothing older may answer with what it has.
+#[test]
+fn search_for_an_older_version_ends() {
+    let mut bench = Bench::unsettled([OLD, NEW, stamp(9)]);
+    bench.read(0);
+    for _ in 0..100 {
+        let Some(asked) = bench.asked.pop() else {
+            break;
+        };
+        let kind = match asked.kind {
+            Kind::ReadBefore(_) => Kind::Read,
+            other => other,
+        };
+        bench.complete(Asked { kind, ..asked }, Status::SUCCESS);
+    }
+    assert_eq!(bench.result(0), Some(Status::IO_FAILED));
+}
+
+/// Two chunks cannot be read for a time: what they contain may undo the write.
+#[test]
+fn stripe_with_unreadable_chunks_stays_unsettled() {
+    let mut bench = Bench::unsettled([NEW, OLD, OLD]);
+    bench.tick_all();
+    for _ in 0..20 {
+        let Some(asked) = bench.asked.pop() else {
+            break;
+        };
+        let status = if asked.target == A {
+            Status::SUCCESS
+        } else {
+            Status::IO_FAILED
+        };
+        bench.complete(asked, status);
+    }
+    assert_eq!(bench.set.unsettled_stripes(), 1);
+    bench.read(0);
+    (0..10).for_each(|_| bench.finish());
+    assert_eq!(
+        (bench.result(0), bench.set.unsettled_stripes()),
+        (SUCCESS, 0)
+    );
+    let chunks = bench.chunks();
+    assert_eq!(chunks, [chunks[0]; 3]);
+}
+
 /// Two members have lost a flushed write: that is an error, and not the block before.
 #[test]
 fn write_that_was_retired_is_not_undone_after_an_unclean_shutdown() {
@@ -800,6 +913,27 @@ fn lost_block_is_not_undone_after_an_unclean_shutdown() {
     bench.finish();
     assert_eq!(bench.result(0), Some(Status::IO_FAILED));
     assert_eq!(bench.chunks(), [OLD, NEW, Stamp::lost(C)]);
+}
+
+/// The chunks that stand in for lost ones are no pair, whichever targets are rebuilt.
+#[test]
+fn lost_block_stays_lost_when_all_targets_are_rebuilt() {
+    let mut bench = Bench::healthy();
+    for (member, stamp) in [(A, OLD), (B, NEW), (C, Stamp::lost(C))] {
+        bench.stored[member.number()].insert(STRIPE, vec![(stamp, stamp)]);
+    }
+    for (lane, target) in [A, B].into_iter().enumerate() {
+        bench.set.detach(target, "test");
+        bench.finish();
+        bench.rejoin(target, false);
+        bench.finish();
+        assert_eq!(bench.set.state(), State::Healthy);
+        assert_eq!(bench.chunk_of(target), Stamp::lost(target));
+        bench.read(lane as u32);
+        bench.finish();
+        assert_eq!(bench.result(lane as u32), Some(Status::IO_FAILED));
+    }
+    assert_eq!(bench.chunks(), Target::ALL.map(Stamp::lost));
 }
 
 /// A target that was only missing at the start of a session has the chunk that is needed beside a corrupt one.
@@ -970,6 +1104,20 @@ fn flush_covers_a_target_that_was_rebuilt_meanwhile() {
     assert!(bench.asked.iter().any(|it| it.target == C));
     bench.finish();
     assert_eq!(bench.result(1), SUCCESS);
+}
+
+#[test]
+fn scrub_that_a_lost_target_has_interrupted_completes_when_it_is_back() {
+    let mut bench = Bench::healthy();
+    bench.set.scrub_now();
+    bench.tick_all();
+    assert!(!bench.asked.is_empty());
+    bench.set.detach(C, "test");
+    bench.finish();
+    assert_eq!(bench.set.summary().scrubbed.completed, 0);
+    bench.rejoin(C, true);
+    bench.finish();
+    assert_eq!(bench.set.summary().scrubbed.completed, 1);
 }
 
 // The end of a session.

@@ -46,6 +46,8 @@ pub(super) struct Worker {
     pub(super) free_lanes: Vec<u32>,
     /// Number of completions not yet reaped.
     pub(super) unreaped: u32,
+    /// Time of the last event other than a tick.
+    pub(super) last_event: Duration,
 }
 
 /// Condition that the control thread of a session waits for.
@@ -84,6 +86,12 @@ pub(super) struct Service {
     pub(super) set: Arc<Set>,
     set_id: SetId,
     pub(super) phase: Phase,
+    /// Its own time at which its workers are stopped, if they have not become idle by then.
+    pub(super) stops_at: Duration,
+    /// `true` once its workers were stopped.
+    pub(super) is_stopped: bool,
+    /// Moment at which they were.
+    pub(super) stopped_at: u64,
     /// Its own time at the beginning of the phase.
     pub(super) phase_since: Duration,
     pub(super) superblocks: Superblocks,
@@ -153,6 +161,7 @@ impl Service {
                 connections,
                 free_lanes: (0..REQUESTS).collect(),
                 unreaped: 0,
+                last_event: Duration::ZERO,
             }
         };
         let workers = (0..script.workers).map(worker).collect();
@@ -163,6 +172,9 @@ impl Service {
             set,
             set_id,
             phase: Phase::Opening,
+            stops_at: Duration::ZERO,
+            is_stopped: false,
+            stopped_at: 0,
             phase_since: Duration::ZERO,
             superblocks: Superblocks::new(3, STALL_TIMEOUT),
             connections,
@@ -276,6 +288,16 @@ impl Service {
         let memory = self.memory(worker, slot);
         into[..PAYLOAD].copy_from_slice(&memory.payloads[0]);
         into[PAYLOAD..].copy_from_slice(&memory.payloads[1]);
+    }
+
+    /// Ends the runs of the workers, which closes their connections. I/Os in flight are not answered.
+    pub(super) fn stop(&mut self, moment: u64) {
+        self.is_stopped = true;
+        self.stopped_at = moment;
+        for worker in &mut self.workers {
+            worker.engine.abandon_stores();
+            worker.connections = [0; 3];
+        }
     }
 
     pub(super) fn is_idle(&self) -> bool {

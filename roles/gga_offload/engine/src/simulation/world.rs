@@ -27,6 +27,10 @@ use crate::{Target, Targets};
 
 /// Interval of the engines' ticks without other events.
 const TICK: Duration = Duration::from_millis(20);
+/// Time without other events after which a busy worker ticks less often.
+const LULL: Duration = Duration::from_millis(5);
+/// Time that a session that ends waits for I/Os in flight.
+const DRAIN_TIME: Duration = Duration::from_secs(1);
 /// Time after which a connection without traffic is broken.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time for which a starting service waits for the third target.
@@ -243,6 +247,8 @@ pub(super) struct World<'a> {
     is_ending: bool,
     /// `true` if the last session ended cleanly, with all targets current.
     was_clean: bool,
+    /// Moment at which the workers of a session that ended so, the last one, were stopped.
+    closed_at: Option<u64>,
 }
 
 macro_rules! trace {
@@ -300,6 +306,7 @@ impl<'a> World<'a> {
             overflow: None,
             is_ending: false,
             was_clean: false,
+            closed_at: None,
         };
         for (number, timed) in script.steps.iter().enumerate() {
             world.at(timed.at, Scheduled::Step(number));
@@ -456,6 +463,16 @@ impl<'a> World<'a> {
         if until > self.now {
             return self.at(until, scheduled);
         }
+        let is_of_target = matches!(
+            scheduled,
+            Scheduled::Chunk(_)
+                | Scheduled::Result { .. }
+                | Scheduled::Request { .. }
+                | Scheduled::Dropped { .. }
+                | Scheduled::Apply { .. }
+                | Scheduled::StartTarget { .. }
+                | Scheduled::ReturnDisk { .. }
+        );
         match scheduled {
             Scheduled::Step(number) => self.take_step(self.script.steps[number].step),
             Scheduled::StartService { session, since } => self.start_service(session, since),
@@ -516,9 +533,14 @@ impl<'a> World<'a> {
             Scheduled::EndService { session } => self.end_service(session, "its client is gone"),
             Scheduled::ReturnDisk { target } => self.return_disk(target),
         }
-        for place in 0..self.services.len() {
-            if let Some(session) = self.services.get(place).map(|it| it.session) {
-                self.control(session);
+        // The control threads of the services that the event may concern.
+        if let Some(session) = session {
+            self.control(session);
+        } else if !is_of_target {
+            for place in 0..self.services.len() {
+                if let Some(session) = self.services.get(place).map(|it| it.session) {
+                    self.control(session);
+                }
             }
         }
         self.update_wellness();
@@ -625,7 +647,7 @@ impl<'a> World<'a> {
             );
             return self.violate(Promise::Available, what);
         }
-        self.check_assembly(&assembly);
+        self.check_assembly(&assembly, &there);
         // A second service that is not served by the first one's targets any more.
         let mut connections = [0; 3];
         for &target in &there {
@@ -768,8 +790,21 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Checks that a target that misses acknowledged writes is not taken for current.
-    fn check_assembly(&mut self, assembly: &Assembly) {
+    /// Checks that a target that misses acknowledged writes is not taken for current: here, a copy of its disk from before the clean end of the last session.
+    fn check_assembly(&mut self, assembly: &Assembly, there: &[usize]) {
+        let closed_at = self.closed_at.take();
+        for &target in there {
+            let copy = self.targets[target].in_use.as_ref();
+            if let (Some(copy), Some(closed_at)) = (copy, closed_at)
+                && copy.at <= closed_at
+            {
+                self.reach("copy from before a clean end");
+                if assembly.stale != Some(Target::ALL[target]) {
+                    let what = format!("an old copy of the disk of target {target} is current");
+                    return self.violate(Promise::Refused, what);
+                }
+            }
+        }
         self.reach(match (assembly.stale, assembly.is_degraded) {
             (None, _) => "session with three current targets",
             (Some(_), true) => "session without a target",
@@ -872,10 +907,13 @@ impl<'a> World<'a> {
             || !service.set.is_quiet()
             || service.set.unsettled_stripes() != 0
             || !service.is_idle();
-        let pause = if is_busy {
+        let last_event = service.workers[worker as usize].last_event;
+        let pause = if !is_busy {
+            TICK
+        } else if self.now < last_event + LULL {
             Duration::from_micros(self.rng.u64(50..350))
         } else {
-            TICK
+            Duration::from_micros(self.rng.u64(1_000..5_000))
         };
         self.at(self.now + pause, Scheduled::Tick { session, worker });
     }
@@ -923,7 +961,14 @@ impl<'a> World<'a> {
         let Some(service) = self.service(session) else {
             return;
         };
-        service.workers[worker as usize].engine.handle(event, now);
+        if service.is_stopped {
+            return;
+        }
+        let it = &mut service.workers[worker as usize];
+        if !matches!(event, Event::Tick { .. }) {
+            it.last_event = now;
+        }
+        it.engine.handle(event, now);
         for _ in 0..MAX_ACTIONS {
             let Some(service) = self.service(session) else {
                 return;
@@ -1510,9 +1555,15 @@ impl<'a> World<'a> {
             }
             Change::Foreign => {
                 let mut disk = Disk::empty(FOREIGN, blocks);
-                disk.superblock = self.targets[number].disk.superblock.map(|it| Superblock {
-                    set: SetId(it.set.0 ^ 2),
-                    ..it
+                let is_exchanged = self.rng.bool();
+                disk.superblock = self.targets[number].disk.superblock.map(|it| {
+                    if is_exchanged {
+                        // That of another member of the set.
+                        let member = (it.member + 1) % 3;
+                        return Superblock { member, ..it };
+                    }
+                    let set = SetId(it.set.0 ^ 2);
+                    Superblock { set, ..it }
                 });
                 let own = std::mem::replace(&mut self.targets[number].disk, disk);
                 self.targets[number].own = Some(own);
@@ -1525,12 +1576,17 @@ impl<'a> World<'a> {
         trace!(self, "target {number} is up ({change:?})");
     }
 
+    /// Returns `true` if a target's superblock is that of its place in the set.
+    fn is_own(&self, number: usize) -> bool {
+        let superblock = self.targets[number].disk.superblock;
+        superblock.is_some_and(|it| Some(it.set) == self.set_id && it.member as usize == number)
+    }
+
     fn return_disk(&mut self, number: usize) {
         let Some(own) = self.targets[number].own.take() else {
             return;
         };
-        let is_rebuilt = self.targets[number].disk.identity != FOREIGN
-            || (self.targets[number].disk.superblock).is_some_and(|it| Some(it.set) == self.set_id);
+        let is_rebuilt = self.targets[number].disk.identity != FOREIGN || self.is_own(number);
         if is_rebuilt && !self.may_lose(number) {
             // An old disk in the place of a current one, beside another failure: too much at once.
             return;
@@ -1664,7 +1720,19 @@ impl<'a> World<'a> {
             return;
         };
         let state = service.set.state();
-        if std::mem::replace(&mut service.state, state) != state {
+        let before = std::mem::replace(&mut service.state, state);
+        if let (State::Healthy, State::Degraded(target)) = (before, state) {
+            let last = service.cut_until;
+            let it = &self.targets[target.number()];
+            let last = last.max(it.paused_until).max(it.cut_until);
+            // A service that was replaced notices later what has happened meanwhile.
+            if it.is_well && last + LATE < now && session == self.client {
+                let what = format!("{} was detached, and it was well", target.name());
+                self.violate(Promise::Available, what);
+                return;
+            }
+        }
+        if before != state {
             trace!(self, "the set of session {session} is {state:?}");
             self.reach(match state {
                 State::Healthy => "healthy",
@@ -1791,6 +1859,8 @@ impl<'a> World<'a> {
     /// Connects to a target that is to rejoin, and decides whether it has kept its data.
     fn rejoin(&mut self, session: u64, number: u64) {
         let (now, next) = (self.now, self.next_connection);
+        let is_foreign = [0, 1, 2]
+            .map(|it: usize| self.targets[it].disk.identity == FOREIGN && !self.is_own(it));
         let Some(service) = self.services.iter_mut().find(|it| it.session == session) else {
             return;
         };
@@ -1799,6 +1869,7 @@ impl<'a> World<'a> {
         };
         service.attempt = None;
         service.rejoins_at = now + REJOIN_PAUSE;
+        let is_foreign = is_foreign[attempt.target()];
         let target = &mut self.targets[attempt.target()];
         let is_own = target.session == session;
         let is_free = target.connection == 0 || is_own;
@@ -1818,16 +1889,25 @@ impl<'a> World<'a> {
         {
             Ok(has_kept) => has_kept,
             Err(why) => {
+                let may_continue = service.set.may_continue();
                 if !self.needs_restart {
                     trace!(self, "target {} is not admitted: {why}", attempt.target());
                 }
-                return self.refused(session, attempt.target(), is_same, &why);
+                self.refused(session, attempt.target(), is_same, &why);
+                if !may_continue {
+                    self.reach("session that cannot continue");
+                    self.end_service(session, "a target is back without its data");
+                    self.start_service_at(now + Duration::from_millis(100));
+                }
+                return;
             }
         };
         // With `--rebuild`, it may have been made a target of this set, without contents.
-        let has_other_set = target.disk.superblock.map(|it| it.set) != self.set_id;
-        if target.disk.identity == FOREIGN && has_other_set {
-            let what = format!("target {} of another set is admitted", attempt.target());
+        if is_foreign {
+            let what = format!(
+                "target {} of another set or place is admitted",
+                attempt.target()
+            );
             return self.violate(Promise::Refused, what);
         }
         if has_kept && !is_same {
@@ -1921,13 +2001,14 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Ends a session cleanly.
-    fn end_session(&mut self, session: u64) {
+    /// Ends a session cleanly, after this time at most with I/Os in flight.
+    fn end_session(&mut self, session: u64, patience: Duration) {
         if let Some(service) = self.service(session)
             && service.phase == Phase::Serving
         {
             service.phase = Phase::Quiescing;
             service.phase_since = service.own_time;
+            service.stops_at = service.own_time + patience;
             service.attempt = None;
             service.set.quiesce();
         }
@@ -1935,17 +2016,28 @@ impl<'a> World<'a> {
 
     fn go_on_closing(&mut self, session: u64) {
         let has_ios = self.ios.iter().any(|it| it.session == session);
+        let moment = self.order;
         let Some(service) = self.service(session) else {
             return;
         };
         match service.phase {
-            Phase::Quiescing if !has_ios && service.is_idle() && service.set.is_quiet() => {
+            Phase::Quiescing
+                if !has_ios && service.is_idle() && service.set.is_quiet()
+                    || service.own_time >= service.stops_at =>
+            {
+                let is_interrupted = !service.is_idle();
+                service.stop(moment);
                 service.set.conclude();
                 service.phase = Phase::Closing;
                 service.phase_since = service.own_time;
                 trace!(self, "session {session} is closed");
+                if is_interrupted {
+                    self.reach("end with I/Os in flight");
+                    self.forget_ios(session);
+                }
             }
             Phase::Closing if service.set.is_concluded() => {
+                let stopped_at = service.stopped_at;
                 let connections = service.connections;
                 let service_is_healthy = service.set.is_healthy();
                 let has_unsettled = service.set.unsettled_stripes() != 0;
@@ -1959,6 +2051,7 @@ impl<'a> World<'a> {
                     self.was_clean = false;
                     self.excuse(Excuse::Unsettled);
                 }
+                self.closed_at = self.was_clean.then_some(stopped_at);
                 self.reach("clean end of a session");
                 self.end_service(session, CLOSED);
             }
@@ -2180,11 +2273,8 @@ impl<'a> World<'a> {
 
     /// Forgets troubles of targets once the set is shown as healthy with them.
     fn update_wellness(&mut self) {
-        if !self.is_shown_as_healthy() {
-            return;
-        }
         let is_exposed = self.exposed.contains(&true);
-        if !is_exposed && self.targets.iter().all(|it| it.is_well) {
+        if !is_exposed && self.targets.iter().all(|it| it.is_well) || !self.is_shown_as_healthy() {
             return;
         }
         let now = self.now;
@@ -2368,7 +2458,7 @@ impl<'a> World<'a> {
                 if self.service_ref(self.client).is_none() {
                     return false;
                 }
-                self.end_session(self.client);
+                self.end_session(self.client, DRAIN_TIME);
                 self.start_service_at(now + restart);
             }
             Step::EndClient { restart, is_clean } => {
@@ -2378,7 +2468,13 @@ impl<'a> World<'a> {
                 }
                 self.forget_ios(session);
                 if is_clean {
-                    self.end_session(session);
+                    // The service may notice only later that there is nobody to answer.
+                    let patience = if self.rng.bool() {
+                        Duration::from_micros(self.rng.u64(0..300))
+                    } else {
+                        DRAIN_TIME
+                    };
+                    self.end_session(session, patience);
                 } else {
                     self.end_service(session, "its client is gone");
                 }
@@ -2440,7 +2536,7 @@ impl<'a> World<'a> {
                 {
                     return false;
                 }
-                self.end_session(session);
+                self.end_session(session, DRAIN_TIME);
                 self.unwell(target, now);
                 self.rebuild = Some(target);
                 self.start_service_at(now + restart);
@@ -2783,7 +2879,7 @@ impl<'a> World<'a> {
         }
         self.check_redundancy(true);
         let session = self.client;
-        self.end_session(session);
+        self.end_session(session, DRAIN_TIME);
         let is_closed = self.run_while(HEALING_TIME, |it| !it.services.is_empty());
         if !is_closed {
             self.violate(
