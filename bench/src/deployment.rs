@@ -136,12 +136,9 @@ const WORDS: [&str; 16] = [
 /// Generates `capacity` bytes of content.
 pub fn content(capacity: usize) -> Vec<u8> {
     let mut content = Vec::with_capacity(capacity + 64);
-    let mut state = 1_u64;
+    let mut rng = fastrand::Rng::with_seed(1);
     while content.len() < capacity {
-        // Linear congruential generator of Numerical Recipes: the same contents in every run.
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        let state = rng.u64(..);
         content.extend_from_slice(WORDS[(state >> 60) as usize].as_bytes());
         content.extend_from_slice(format!("{:x} ", state >> 52).as_bytes());
     }

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use wire::control::{Message, Payload};
 
 use crate::support::gga::{
-    BLOCKS, CHUNK, Chunk, ENDLESS, OF_SETS, Set, TARGETS, interrupted, noise, redundancy,
+    BLOCKS, CHUNK, Chunk, ENDLESS, OF_SETS, Set, TARGETS, interrupted, redundancy,
 };
 use crate::support::{
     BLOCK_SIZE, Sandbox, TIMEOUT, default_deadline, document, expect_error, expect_failure, killed,
@@ -142,7 +142,7 @@ impl Load {
 
 /// Starts three empty targets for a session, and creates the contents to write. Returns the targets with their ports.
 fn start_targets(sandbox: &Sandbox) -> [(Process, u16); 3] {
-    sandbox.file("content", &noise(BLOCKS * BLOCK_SIZE));
+    sandbox.file("content", &contents::noise(1, BLOCKS * BLOCK_SIZE));
     [0, 1, 2].map(|number| {
         let arguments = arguments_of(sandbox, number);
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use deployment::log::LogEvent;
 use serde_json::Value;
 
-use crate::support::{Sandbox, content, text};
+use crate::support::{Sandbox, text};
 
 /// Runs the demo of the zero-copy deployment with few throughput operations; the validation runs visit every block nevertheless.
 fn demo(arguments: &[&str]) {
@@ -147,7 +147,7 @@ fn gga_with_blocks_of_1_mib_and_cauchy() {
 #[test]
 fn gga_with_content_that_does_not_compress() {
     let sandbox = Sandbox::new();
-    let noise = sandbox.file("noise", &crate::support::gga::noise(100_000));
+    let noise = sandbox.file("noise", &contents::noise(1, 100_000));
     run(
         &["--layout", "gga", "--content", crate::support::text(&noise)],
         6,
@@ -240,16 +240,10 @@ fn the_printed_lines_drive_and_remove(layout: &str, processes: usize) {
     assert_eq!(left, 0, "files are left in {}", temporary.display());
 }
 
-/// Compressible content: each byte eight times.
-fn compressible(blocks: usize) -> Vec<u8> {
-    let bytes = content(blocks);
-    bytes.chunks(8).flat_map(|chunk| [chunk[0]; 8]).collect()
-}
-
 #[test]
 fn targets_load_what_the_generator_makes() {
     let sandbox = Sandbox::new();
-    let original = sandbox.file("original", &compressible(5));
+    let original = sandbox.file("original", &contents::text(1, 5 * 4096));
     let files = ["data_1", "data_2", "data_p"].map(|name| original.with_file_name(name));
     let output = sandbox
         .command(&["sbc-generator", "-d", "03:00.0", "--original-input-data"])

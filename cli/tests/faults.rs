@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::gga::{
-    BLOCKS, ENDLESS, OF_SETS, Set, TARGETS, compressible, interrupted, read_chunks, redundancy,
+    BLOCKS, ENDLESS, OF_SETS, Set, TARGETS, interrupted, read_chunks, redundancy,
 };
 use crate::support::{
     self, BLOCK_SIZE, PROGRAM, Sandbox, TIMEOUT, default_deadline, document, ended, expect_error,
@@ -369,7 +369,7 @@ fn target_with_an_idle_timeout_drops_a_stopped_service() {
 #[test]
 fn gga_target_that_resumes_during_the_next_session_changes_nothing() {
     let sandbox = Sandbox::new();
-    let files = sandbox.generate("content", &compressible(64 * BLOCK_SIZE), &[]);
+    let files = sandbox.generate("content", &contents::text(1, 64 * BLOCK_SIZE), &[]);
     let (first, ports) = sandbox.gga_targets(&files, 1);
     let relays = ports.map(Relay::to);
     let service = sandbox.gga_service(
@@ -408,7 +408,7 @@ fn gga_target_that_resumes_during_the_next_session_changes_nothing() {
 #[test]
 fn stopped_gga_target_ends_the_session() {
     let sandbox = Sandbox::new();
-    let files = sandbox.generate("content", &compressible(64 * BLOCK_SIZE), &[]);
+    let files = sandbox.generate("content", &contents::text(1, 64 * BLOCK_SIZE), &[]);
     let (targets, ports) = sandbox.gga_targets(&files, 1);
     let service = sandbox.gga_service(ports, 1, &SHORT_TIMEOUTS[..4]);
     let initiator = sandbox.busy_gga_initiator("content", 1, &LONG_IO_TIMEOUT);

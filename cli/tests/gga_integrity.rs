@@ -11,8 +11,8 @@ use doca::ErrorCode;
 use serde_json::{Value, json};
 
 use crate::support::gga::{
-    BLOCKS, CHUNK, Chunk, OF_SETS, Set, TARGETS, chunk_size, compressible, interrupted, noise,
-    read_blocks, read_chunks, redundancy,
+    BLOCKS, CHUNK, Chunk, OF_SETS, Set, TARGETS, chunk_size, interrupted, read_blocks, read_chunks,
+    redundancy,
 };
 use crate::support::{
     BLOCK_SIZE, PROGRAM, Sandbox, document, ended, expect_error, expect_failure, mentions, text,
@@ -174,7 +174,7 @@ fn wrong_chunk_of_one_target_is_repaired_from_the_others() {
             ("another set", of_another_set.emit()),
             ("an earlier write", of(&before, number, LAST)),
             ("a lost write", vec![0; CHUNK]),
-            ("no chunk", noise(CHUNK)),
+            ("no chunk", contents::noise(1, CHUNK)),
         ] {
             between_restarts(&mut set, |set| set.put(number, LAST, 0, &chunk));
             let redundancy = if *scrub == ONE_SCRUB {
@@ -335,7 +335,7 @@ fn block_of_the_reference_with_wrong_sizes_is_an_error() {
     // In the original size, and in the compressed size.
     for byte in [1, 4] {
         let sandbox = Sandbox::new();
-        let content = compressible(PLAYED * BLOCK_SIZE);
+        let content = contents::text(1, PLAYED * BLOCK_SIZE);
         let files = sandbox.generate("content", &content, &[]);
         let mut bytes = std::fs::read(&files[0]).expect("a file");
         bytes[SBC_HEADER + 17 * HALF + byte] ^= 0x20;
@@ -398,11 +398,11 @@ fn check(form: Form, block_size: usize, matrix: &str, workers: usize, blocks_per
     let sandbox = Sandbox::new();
     // One I/O per worker, and one more that is short.
     let blocks = workers * blocks_per_io + blocks_per_io.div_ceil(2);
-    let mut content = compressible(blocks * block_size);
+    let mut content = contents::text(1, blocks * block_size);
     if form == Form::Chunks {
         // Text blocks, incompressible blocks, and one of both.
         for block in content.chunks_mut(block_size).step_by(2) {
-            block.copy_from_slice(&noise(block_size));
+            block.copy_from_slice(&contents::noise(1, block_size));
         }
         content[..block_size / 3].fill(b'=');
     }
@@ -515,7 +515,7 @@ fn blocks_of_1_mib_with_cauchy() {
 #[test]
 fn generator_stores_the_reference_form() {
     let sandbox = Sandbox::new();
-    let content = compressible(5 * 65536);
+    let content = contents::text(1, 5 * 65536);
     for matrix in ["vandermonde", "cauchy"] {
         let arguments = ["--block-size", "65536", "--matrix-type", matrix];
         let files = sandbox.generate(matrix, &content, &arguments);
@@ -556,7 +556,7 @@ fn files_of_the_generator_are_served() {
         ("cauchy", "2", BLOCKS),
     ] {
         let sandbox = Sandbox::new();
-        let content = compressible(BLOCKS * BLOCK_SIZE);
+        let content = contents::text(1, BLOCKS * BLOCK_SIZE);
         let of_matrix = ["--matrix-type", matrix];
         let files = sandbox.generate("content", &content, &of_matrix);
         let (initiator, service, targets) = session(
@@ -639,8 +639,8 @@ fn set_is_used_only_as_it_was_created() {
 #[test]
 fn error_for_incompressible_data_names_the_flag() {
     let sandbox = Sandbox::new();
-    let files = sandbox.generate("content", &compressible(BLOCKS * BLOCK_SIZE), &[]);
-    let random = sandbox.file("random", &noise(BLOCKS * BLOCK_SIZE));
+    let files = sandbox.generate("content", &contents::text(1, BLOCKS * BLOCK_SIZE), &[]);
+    let random = sandbox.file("random", &contents::noise(1, BLOCKS * BLOCK_SIZE));
     let (initiator, service, _targets) = session(
         &sandbox,
         &files,
@@ -657,7 +657,7 @@ fn error_for_incompressible_data_names_the_flag() {
 #[test]
 fn targets_too_small_for_the_logical_block_size_are_refused() {
     let sandbox = Sandbox::new();
-    let files = sandbox.generate("content", &compressible(BLOCKS * BLOCK_SIZE), &[]);
+    let files = sandbox.generate("content", &contents::text(1, BLOCKS * BLOCK_SIZE), &[]);
     let (initiator, _service, _targets) = session(
         &sandbox,
         &files,
@@ -672,7 +672,7 @@ fn targets_too_small_for_the_logical_block_size_are_refused() {
 #[test]
 fn mismatched_targets_are_refused_with_the_difference() {
     let sandbox = Sandbox::new();
-    let content = compressible(BLOCKS * BLOCK_SIZE);
+    let content = contents::text(1, BLOCKS * BLOCK_SIZE);
     let mut files = sandbox.generate("content", &content, &[]);
     files[1] = sandbox.generate("shorter", &content[BLOCK_SIZE..], &[])[1].clone();
     let (initiator, _service, _targets) = session(

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::metrics::{endpoint, value_is};
 use crate::nbd_client::{
-    Client, EINVAL, EPERM, FLUSH, FUA, READ, Reply, WRITE, WRITE_ZEROES, pattern, reply, request,
+    Client, EINVAL, EPERM, FLUSH, FUA, READ, Reply, WRITE, WRITE_ZEROES, reply, request,
 };
 use crate::support::gga::{OF_SETS, TARGETS};
 use crate::support::{
@@ -95,7 +95,7 @@ fn zero_copy_target(sandbox: &Sandbox) -> (Process, u16) {
 fn writes_are_kept(sandbox: &Sandbox) {
     let (server, socket) = serve(sandbox, &[]);
     let mut client = Client::transmitting(&socket, true);
-    let mut expected = pattern(SIZE, 1);
+    let mut expected = contents::noise(1, SIZE);
     for (index, piece) in expected.chunks(1 << 20).enumerate() {
         assert_eq!(client.write((index << 20) as u64, piece), 0);
     }
@@ -105,7 +105,7 @@ fn writes_are_kept(sandbox: &Sandbox) {
         (5000, 100_000),
         (SIZE - 700_001, 700_001),
     ] {
-        let data = pattern(len, offset as u64);
+        let data = contents::noise(offset as u64, len);
         expected[offset..offset + len].copy_from_slice(&data);
         assert_eq!(client.write(offset as u64, &data), 0);
     }
@@ -168,7 +168,7 @@ struct Versions {
 }
 
 fn block(number: usize, version: u64) -> Vec<u8> {
-    pattern(4096, (number as u64) << 32 | version)
+    contents::noise((number as u64) << 32 | version, 4096)
 }
 
 /// Keeps 32 writes in flight until the server disconnects. `began` is called after 200 answers.
@@ -256,12 +256,12 @@ fn requests_wait_for_a_service_that_is_restarted() {
     let service = sandbox.service(port, &FOREVER);
     let (server, socket) = serve(&sandbox, &[]);
     let mut client = Client::transmitting(&socket, true);
-    let before = pattern(1 << 20, 1);
+    let before = contents::noise(1, 1 << 20);
     assert_eq!(client.write(0, &before), 0);
 
     service.signal(Signal::KILL);
     drop(service);
-    let data = pattern(1 << 20, 2);
+    let data = contents::noise(2, 1 << 20);
     let write = client.send_write(0, 2 << 20, &data);
     std::thread::sleep(std::time::Duration::from_millis(300));
     let service = sandbox.service(port, &FOREVER);
@@ -370,7 +370,7 @@ fn nbdcopy_copies_both_ways() {
     let service = sandbox.service(port, &FOREVER);
     let (server, socket) = serve(&sandbox, &["--export", "a disk"]);
     let uri = format!("nbd+unix:///a%20disk?socket={}", text(&socket));
-    let content = pattern(SIZE, 3);
+    let content = contents::noise(3, SIZE);
     let file = sandbox.file("from", &content);
     let copy = sandbox.path("to");
     let there = there.arg("--flush").arg(file).arg(&uri).output();
@@ -394,11 +394,11 @@ fn clients_ios_are_counted_by_the_metrics() {
     let address = endpoint(&server);
     let mut client = Client::transmitting(&socket, false);
     for block in 0..8 {
-        assert_eq!(client.write(block * 4096, &pattern(4096, block)), 0);
+        assert_eq!(client.write(block * 4096, &contents::noise(block, 4096)), 0);
     }
     for block in 0..3 {
         let read = client.read_simple(block * 4096, 4096);
-        assert_eq!(read, Ok(pattern(4096, block)));
+        assert_eq!(read, Ok(contents::noise(block, 4096)));
     }
     for (kind, count) in [("write", 8.0), ("read", 3.0)] {
         let name = |metric: &str| format!("doca_storage_{metric}_total{{kind=\"{kind}\"}}");

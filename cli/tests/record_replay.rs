@@ -230,7 +230,7 @@ fn own_target_answers_as_the_reference() {
 #[test]
 fn own_gga_service_asks_as_the_reference() {
     let sandbox = Sandbox::new();
-    let content = crate::support::gga::compressible(65536);
+    let content = contents::text(1, 65536);
     let files = sandbox.generate("plain", &content, &[]);
     let [data_1, data_2, data_p] = files.each_ref().map(|path| text(path));
     let transcript = kept("gga_offload_reference");

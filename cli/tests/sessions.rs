@@ -10,7 +10,7 @@ use deployment::log::{LogEvent, events};
 use deployment::process::{Process, Signal};
 use doca::ErrorCode;
 
-use crate::support::gga::{TARGETS, compressible, interrupted, was_interrupted};
+use crate::support::gga::{TARGETS, interrupted, was_interrupted};
 use crate::support::{
     BLOCK_SIZE, Resources, Sandbox, ZERO_COPY, content, default_deadline, document, ended,
     expect_error, expect_failure, killed, text, wait_for_io, wait_for_log,
@@ -200,7 +200,7 @@ fn target_survives_dying_services_and_malformed_messages() {
 #[test]
 fn targets_keep_their_content_for_the_next_gga_session() {
     let sandbox = Sandbox::new();
-    let files = sandbox.generate("content", &compressible(64 * BLOCK_SIZE), &[]);
+    let files = sandbox.generate("content", &contents::text(1, 64 * BLOCK_SIZE), &[]);
     let plain = sandbox.path("content");
     let sessions = ["--sessions", "3"];
     let targets = files
@@ -208,7 +208,7 @@ fn targets_keep_their_content_for_the_next_gga_session() {
         .map(|file| sandbox.target(&["--binary-content", text(file), sessions[0], sessions[1]]));
     let ports = targets.each_ref().map(|(_, port)| *port);
     let service = sandbox.gga_service(ports, 1, &sessions);
-    let other = sandbox.file("other", &compressible(65 * BLOCK_SIZE)[BLOCK_SIZE..]);
+    let other = sandbox.file("other", &contents::text(1, 65 * BLOCK_SIZE)[BLOCK_SIZE..]);
     let runs = [
         ("read_only_data_validity_test", &plain),
         ("read_write_data_validity_test", &other),
@@ -517,7 +517,7 @@ struct Load {
 impl Load {
     fn new() -> Self {
         let sandbox = Sandbox::new();
-        let files = sandbox.generate("content", &compressible(64 * BLOCK_SIZE), &[]);
+        let files = sandbox.generate("content", &contents::text(1, 64 * BLOCK_SIZE), &[]);
         let (targets, ports) = sandbox.gga_targets(&files, 2);
         let recover = ["--trigger-recovery-read-every-n", "4"];
         let service = sandbox.gga_service(ports, 2, &recover);

@@ -433,7 +433,7 @@ fn lost_target_rejoins_over_tls() -> Result<(), Failed> {
     let near = machine("near", good);
     let service = near.service("gga-offload", &arguments, &flags);
     let content = directory.path().join("content");
-    std::fs::write(&content, gga::noise(64 * 4096))?;
+    std::fs::write(&content, contents::noise(1, 64 * 4096))?;
     let initiator = near.initiator(&[
         "--execution-strategy",
         "read_write_data_validity_test",

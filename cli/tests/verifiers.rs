@@ -11,9 +11,7 @@ use deployment::process::{Process, Signal};
 use serde_json::json;
 
 use crate::nbd::{FOREVER, serve, serve_waiting, stop, target, target_flags};
-use crate::nbd_client::{
-    Client, EIO, FLUSH, FUA, TRIM, WRITE, WRITE_ZEROES, pattern, reply, request,
-};
+use crate::nbd_client::{Client, EIO, FLUSH, FUA, TRIM, WRITE, WRITE_ZEROES, reply, request};
 use crate::support::gga::{TARGETS, redundancy};
 use crate::support::{Sandbox, default_deadline, ended, killed, wait_for_value};
 
@@ -94,7 +92,7 @@ fn flush_of_each_client_fails_after_the_target_has_lost_acknowledged_writes() {
     // On different queues.
     let mut one = Client::transmitting(&socket, false);
     let mut other = Client::transmitting(&socket, false);
-    let (old, new) = (pattern(4096, 1), pattern(4096, 2));
+    let (old, new) = (contents::noise(1, 4096), contents::noise(2, 4096));
     assert_eq!((one.write(0, &old), other.write(4096, &old)), (0, 0));
     assert_eq!(flush(&mut one), 0);
     target.copy();
@@ -130,7 +128,7 @@ fn command_with_fua_after_a_loss_fails_or_not_and_the_next_flush_fails() {
         let service = sandbox.service(target.port, &FOREVER);
         let (server, socket) = serve(&sandbox, &[]);
         let mut client = Client::transmitting(&socket, false);
-        let (old, new) = (pattern(4096, 1), pattern(4096, 2));
+        let (old, new) = (contents::noise(1, 4096), contents::noise(2, 4096));
         assert_eq!(client.write(0, &old), 0);
         assert_eq!(flush(&mut client), 0);
         target.copy();
@@ -153,7 +151,7 @@ fn restart_of_a_target_keeps_acknowledged_writes() {
     let service = sandbox.service(target.port, &FOREVER);
     let (server, socket) = serve(&sandbox, &[]);
     let mut client = Client::transmitting(&socket, false);
-    let data = pattern(4096, 1);
+    let data = contents::noise(1, 4096);
     assert_eq!(client.write(0, &data), 0);
     let target = target.restart(|_| {});
     assert_eq!(flush(&mut client), 0);
@@ -174,10 +172,10 @@ fn flush_of_a_set_after_losses(lost: &[usize]) -> (u32, bool) {
     let service = sandbox.gga_service(ports, 1, &flags);
     let (server, socket) = serve(&sandbox, &[]);
     let mut client = Client::transmitting(&socket, false);
-    assert_eq!(client.write(0, &pattern(1 << 20, 1)), 0);
+    assert_eq!(client.write(0, &contents::noise(1, 1 << 20)), 0);
     assert_eq!(flush(&mut client), 0);
     targets.iter().for_each(Target::copy);
-    let data = pattern(1 << 20, 2);
+    let data = contents::noise(2, 1 << 20);
     assert_eq!(client.write(0, &data), 0);
     service.signal(Signal::KILL);
     killed(service);
@@ -225,7 +223,7 @@ fn ios_fail_while_the_storage_is_another_one() {
     let service = sandbox.service(target.port, &FOREVER);
     let (server, socket) = serve_waiting(&sandbox, "1", &[]);
     let mut client = Client::transmitting(&socket, false);
-    let data = pattern(4096, 1);
+    let data = contents::noise(1, 4096);
     assert_eq!(client.write(0, &data), 0);
     assert_eq!(flush(&mut client), 0);
     // As if its file system were not mounted: the target makes a new file.
@@ -272,12 +270,12 @@ fn flush_to_a_replaced_backing_file_fails() {
     let (server, socket) = serve(&sandbox, &[]);
     let mut client = Client::transmitting(&socket, false);
     let (path, aside) = (target.path(), sandbox.path("aside"));
-    assert_eq!(client.write(0, &pattern(4096, 1)), 0);
+    assert_eq!(client.write(0, &contents::noise(1, 4096)), 0);
     assert_eq!(flush(&mut client), 0);
     fs::rename(&path, &aside).expect("renamed");
     fs::copy(&aside, &path).expect("copied");
     // The file is checked with every flush, and otherwise now and then.
-    let _ = client.write(0, &pattern(4096, 2));
+    let _ = client.write(0, &contents::noise(2, 4096));
     assert_eq!(flush(&mut client), EIO);
     stop(server);
     drop(service);
@@ -290,7 +288,7 @@ fn write_until_closed(socket: &Path) -> usize {
     let mut stream = Client::transmitting(socket, false).stream;
     for cookie in 0.. {
         let mut bytes = request(0, WRITE, cookie, cookie % 64 * 4096, 4096);
-        bytes.extend(pattern(4096, cookie));
+        bytes.extend(contents::noise(cookie, 4096));
         let is_sent = stream.write_all(&bytes).is_ok();
         if !is_sent || cookie >= 16 && reply(&mut stream).is_err() {
             return cookie as usize;
@@ -309,7 +307,7 @@ fn restart_service(is_busy: bool) {
     let mut service = sandbox.gga_service(ports, 1, &flags);
     let (server, socket) = serve(&sandbox, &[]);
     let mut client = Client::transmitting(&socket, false);
-    let data = pattern(1 << 20, 1);
+    let data = contents::noise(1, 1 << 20);
     assert_eq!(client.write(1 << 20, &data), 0);
     let writer = is_busy.then(|| {
         let socket = socket.clone();

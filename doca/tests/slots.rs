@@ -12,7 +12,7 @@ use doca::{
     EcMatrixType, ErasureCoding, ErrorCode, Event, Lz4Stream, MemoryRegion, Mmap, OneBuffer, Pe,
     Rdma, RdmaConnection, Slot, Slots, TwoBuffers, WorkerPe,
 };
-use support::{TIMEOUT, devices, isolated, memory, pattern};
+use support::{TIMEOUT, devices, isolated, memory};
 
 const MESSAGE: u32 = 64;
 const SEND: usize = 0;
@@ -499,7 +499,7 @@ fn transfers_move_the_bytes_of_the_ranges_that_were_set() {
             .into_iter()
             .enumerate()
             {
-                let content = pattern(round as u64, LEN);
+                let content = contents::noise(round as u64, LEN);
                 theirs.region().unwrap().write(0, &content).unwrap();
                 world.mmap.region().unwrap().fill(0, LEN, 0).unwrap();
                 let mut slot = slots.pop().unwrap();
@@ -646,7 +646,7 @@ fn accelerators_append_their_results_to_the_destinations_of_slots() {
             let device = devices().dpu;
             let mut world = world(&device);
             let map = world.mmap.clone();
-            let blocks = pattern(7, 256);
+            let blocks = contents::noise(7, 256);
             map.region().unwrap().write(0, &blocks).unwrap();
 
             let dma = Dma::start_with::<Transferred>(&world.pe, &device, 1).unwrap();

@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// Keeps `DEPTH` reads in flight, and returns the number of completed ones.
 fn read(mut queue: Queue, blocks: u64, time: Duration) -> Result<u64, IoError> {
-    let (end, mut seed) = (Instant::now() + time, 1_u64);
+    let (end, mut random) = (Instant::now() + time, fastrand::Rng::with_seed(1));
     let (mut done, mut in_flight, mut result) = (0, 0, Ok(()));
     let mut is_over = false;
     while !is_over || in_flight != 0 {
@@ -52,11 +52,10 @@ fn read(mut queue: Queue, blocks: u64, time: Duration) -> Result<u64, IoError> {
             && in_flight < DEPTH
             && let Some(buffer) = queue.buffer(LEN)
         {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let io = Io {
                 tag: 0,
                 operation: Operation::Read,
-                offset: (seed >> 33) % blocks * LEN as u64,
+                offset: random.u64(..blocks) * LEN as u64,
                 len: LEN as u32,
                 buffer: Some(buffer),
             };

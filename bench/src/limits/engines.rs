@@ -252,15 +252,7 @@ mod check_tests {
 
     #[test]
     fn incompressible_content_is_refused() {
-        // High bytes of a linear congruential generator.
-        let content: Vec<u8> = std::iter::successors(Some(1_u64), |state| {
-            let next = state.wrapping_mul(6_364_136_223_846_793_005);
-            Some(next.wrapping_add(1_442_695_040_888_963_407))
-        })
-        .map(|state| (state >> 56) as u8)
-        .take(4096)
-        .collect();
-        let cost = cost(&content, [0, 0], Duration::ZERO).expect("a CPU");
+        let cost = cost(&contents::noise(1, 4096), [0, 0], Duration::ZERO).expect("a CPU");
         assert_eq!(cost, None);
     }
 

@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::io::{BufWriter, Write as _};
+use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -305,22 +305,15 @@ impl Files {
     }
 }
 
-/// Pseudo-random sequence of splitmix64, the same in every run.
+/// Writes incompressible data, the same in every run.
 fn write_noise(path: &Path, length: u64) -> std::io::Result<()> {
-    let mut file = BufWriter::new(std::fs::File::create(path)?);
-    let mut state = 0u64;
-    let mut left = length;
-    while left > 0 {
-        state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut word = state;
-        word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        word ^= word >> 31;
-        let count = left.min(8);
-        file.write_all(&word.to_le_bytes()[..count as usize])?;
-        left -= count;
+    const PART: u64 = 1 << 20;
+    let mut file = std::fs::File::create(path)?;
+    for part in 0..length.div_ceil(PART) {
+        let len = PART.min(length - part * PART);
+        file.write_all(&contents::noise(part, len as usize))?;
     }
-    file.flush()
+    Ok(())
 }
 
 // A deployment that continues to run after the demo.

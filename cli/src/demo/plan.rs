@@ -734,11 +734,7 @@ mod tests {
         let mut bytes = vec![b' '; 3 * 1024];
         std::fs::write(&path, &bytes).expect("a file");
         assert!(compresses(&path, 1024).expect("read"));
-        let mut word = 1u32;
-        for byte in &mut bytes[2048..] {
-            word = word.wrapping_mul(747_796_405).wrapping_add(2_891_336_453);
-            *byte = (word >> 24) as u8;
-        }
+        bytes[2048..].copy_from_slice(&contents::noise(1, 1024));
         std::fs::write(&path, &bytes).expect("a file");
         assert!(!compresses(&path, 1024).expect("read"));
     }

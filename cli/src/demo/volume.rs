@@ -82,13 +82,7 @@ pub fn run(
     let io = |what: &'static str| move |error: std::io::Error| failure(format!("{what}: {error}"));
     let written = match image {
         Image::Ext4 => make_file_system(content, directory)?,
-        Image::Pattern => (0..SIZE / 8)
-            .flat_map(|place| {
-                (place as u64)
-                    .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-                    .to_le_bytes()
-            })
-            .collect(),
+        Image::Pattern => contents::noise(1, SIZE),
     };
     let blocks = (SIZE / BLOCK_SIZE).to_string();
     let forever = ["--sessions", "forever", "--output", "json"];

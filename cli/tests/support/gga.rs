@@ -135,37 +135,6 @@ fn cpus(workers: usize) -> Vec<&'static str> {
     ["--cpu", "0"].repeat(workers)
 }
 
-/// Distinct lines, about half of which are random digits: moderately compressible.
-pub fn compressible(length: usize) -> Vec<u8> {
-    let mut lines = Vec::with_capacity(length + 64);
-    let mut word = 1u64;
-    while lines.len() < length {
-        word = mix(word);
-        lines.extend(format!("line {} says {word:x} twice: {word:x}\n", lines.len()).into_bytes());
-    }
-    lines.truncate(length);
-    lines
-}
-
-/// Incompressible bytes.
-pub fn noise(length: usize) -> Vec<u8> {
-    let mut word = 1u64;
-    let mut bytes: Vec<u8> = std::iter::repeat_with(|| {
-        word = mix(word);
-        (word >> 11).to_le_bytes()
-    })
-    .take(length.div_ceil(6))
-    .flat_map(|word| word[..6].to_owned())
-    .collect();
-    bytes.truncate(length);
-    bytes
-}
-
-fn mix(word: u64) -> u64 {
-    word.wrapping_mul(6_364_136_223_846_793_005)
-        .wrapping_add(1_442_695_040_888_963_407)
-}
-
 /// Number of blocks of a set.
 pub const BLOCKS: usize = 64;
 
@@ -221,10 +190,9 @@ impl Set {
 
     /// File with incompressible contents that are different for each number.
     pub fn content(&self, number: usize) -> PathBuf {
-        let all = noise((number + 1) * BLOCKS * BLOCK_SIZE);
         let name = format!("content {number}");
-        self.sandbox
-            .file(&name, &all[number * BLOCKS * BLOCK_SIZE..])
+        let content = contents::noise(number as u64, BLOCKS * BLOCK_SIZE);
+        self.sandbox.file(&name, &content)
     }
 
     /// Starts a service with these further flags, and waits until it is ready for an initiator.

@@ -285,9 +285,7 @@ pub fn wait_for_value(process: &Process, value: &str, times: usize) {
 
 /// Bytes that differ between blocks and within a block.
 pub fn content(blocks: usize) -> Vec<u8> {
-    (0..blocks * BLOCK_SIZE)
-        .map(|i| (i / BLOCK_SIZE * 31 + i * 7 + i / 251) as u8)
-        .collect()
+    contents::noise(1, blocks * BLOCK_SIZE)
 }
 
 /// The JSON document that a command has printed.

@@ -490,19 +490,7 @@ pub(super) const BLOCK_SIZE: usize = 4096;
 
 /// Contents of the storage: compressible blocks that are all different, and not zero.
 pub(super) fn plain() -> Vec<u8> {
-    let mut content = Vec::with_capacity(BLOCKS * BLOCK_SIZE);
-    let mut word = 1u64;
-    for block in 0..BLOCKS {
-        let end = (block + 1) * BLOCK_SIZE;
-        while content.len() < end {
-            word = word
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            content.extend(format!("block {block} says {word:x}, {word:x} and {word:x}\n").bytes());
-        }
-        content.truncate(end);
-    }
-    content
+    contents::text(1, BLOCKS * BLOCK_SIZE)
 }
 
 // Restart of the whole deployment after an unclean shutdown.

@@ -446,15 +446,9 @@ const PLACE: usize = 60;
 
 /// Contents of the storage: compressible blocks that are all different.
 pub(super) fn plain() -> Vec<u8> {
-    let mut word = 1u64;
     let mut content = Vec::with_capacity(BLOCKS * BLOCK_SIZE);
     for block in 0..BLOCKS {
-        for _ in 0..UNIQUE {
-            word = word
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            content.push((word >> 56) as u8);
-        }
+        content.extend(contents::noise(block as u64, UNIQUE));
         let line = format!("block {block} of the storage\n");
         content.extend(line.bytes().cycle().take(BLOCK_SIZE - UNIQUE));
     }

@@ -351,7 +351,7 @@ impl Content {
     pub fn bytes(&self) -> io::Result<Vec<u8>> {
         match self {
             Self::Prose(len) => Ok(prose(*len)),
-            Self::Noise(len) => Ok(noise(*len)),
+            Self::Noise(len) => Ok(contents::noise(1, *len)),
             Self::Encoded(stream, content) => stream.encode(&content.bytes()?),
         }
     }
@@ -466,18 +466,6 @@ fn prose(len: usize) -> Vec<u8> {
     }
     text.truncate(len);
     text
-}
-
-/// Bytes of a xorshift generator, the same in every run.
-fn noise(len: usize) -> Vec<u8> {
-    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
-    let words = std::iter::repeat_with(|| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state
-    });
-    words.flat_map(u64::to_le_bytes).take(len).collect()
 }
 
 #[cfg(test)]

@@ -126,36 +126,16 @@ impl Storage {
 
     /// Random content for a range of bytes, as clients write it: new, compressible, zeros, what is there, or half of it.
     pub(super) fn content(&self, rng: &mut Rng, offset: u64, length: usize) -> Vec<u8> {
-        let size = self.oracle().block_size();
-        let mut data = vec![0; length];
-        match rng.u8(..8) {
-            0 => return data,
-            1 | 2 => {
-                let word: [u8; 16] = std::array::from_fn(|_| rng.u8(..));
-                for (at, byte) in data.iter_mut().enumerate() {
-                    *byte = word[at % word.len()] ^ if at % 64 == 0 { (at / 64) as u8 } else { 0 };
-                }
-            }
-            _ => rng.fill(&mut data),
-        }
-        let keep = rng.u8(..8);
-        for at in (0..length).step_by(SECTOR) {
-            let position = offset + at as u64;
+        let oracle = self.oracle();
+        let size = oracle.block_size();
+        let mut old = vec![0; length];
+        for (at, sector) in (0..).step_by(SECTOR).zip(old.chunks_mut(SECTOR)) {
+            let position = offset + at;
             let (block, within) = (position / size as u64, (position % size as u64) as usize);
-            let old = self.oracle().content(block, rng.usize(..4));
-            let is_first_half = within < size / 2;
-            let is_kept = match keep {
-                0 => true,
-                1 | 2 => is_first_half,
-                3 | 4 => !is_first_half,
-                _ => false,
-            };
-            if is_kept {
-                let count = SECTOR.min(length - at);
-                data[at..at + count].copy_from_slice(&old[within..within + count]);
-            }
+            let content = oracle.content(block, rng.usize(..4));
+            sector.copy_from_slice(&content[within..within + sector.len()]);
         }
-        data
+        contents::overwrite(rng, &old, (offset % size as u64) as usize, size)
     }
 }
 

@@ -1,6 +1,6 @@
 //! DMA, compression and erasure coding within one process.
 
-use crate::support::{completions, devices, isolated, memory, pattern, wait_on};
+use crate::support::{completions, devices, isolated, memory, wait_on};
 use doca::{
     Access, Buf, Completion, Compress, CtxState, Device, Dma, EcMatrixType, ErasureCoding,
     ErrorCode, Event, Lz4Checksums, Lz4Stream, MemoryRegion, Mmap, Pe, Task,
@@ -41,7 +41,7 @@ fn memory_is_copied_across_pcie_and_back() {
         let (local, inventory) = memory(&device, 65_536, LOCAL);
         let dma = Dma::start(&pe, &device, 2).unwrap();
         assert_eq!(dma.state(), CtxState::Running);
-        let content = pattern(1, 30_000);
+        let content = contents::noise(1, 30_000);
         write(&host, 100, &content);
         let there = inventory.buf_with_data(&import, 100, 30_000).unwrap();
         let here = inventory.buf(&local, 0, 30_000).unwrap();
@@ -158,7 +158,7 @@ fn lost_blocks_are_recovered_from_scattered_ones() {
             .unwrap();
         let at = |block: usize| (block * BLOCK) as u64;
         for matrix_type in [EcMatrixType::Cauchy, EcMatrixType::Vandermonde] {
-            let content = pattern(2, 2 * BLOCK);
+            let content = contents::noise(2, 2 * BLOCK);
             write(&mmap, 0, &content);
             let coding = ec.matrix(matrix_type, 2, 1).unwrap();
             let data = inventory.buf_with_data(&mmap, 0, 2 * BLOCK).unwrap();
@@ -182,7 +182,7 @@ fn lost_blocks_are_recovered_from_scattered_ones() {
                 );
             }
             // The second block changes: the new parity is computed from the old and new block and the old parity.
-            let new = pattern(3, BLOCK);
+            let new = contents::noise(3, BLOCK);
             write(&mmap, 3 * BLOCK, &new);
             let source = inventory.buf_with_data(&mmap, at(1), BLOCK).unwrap();
             source
@@ -430,7 +430,7 @@ fn many_tasks_of_all_kinds_share_an_engine() {
         let device = devices().dpu;
         let pe = Pe::new().unwrap();
         let (mmap, inventory) = memory(&device, 1 << 20, LOCAL);
-        write(&mmap, 0, &pattern(9, 65_536));
+        write(&mmap, 0, &contents::noise(9, 65_536));
         let dma = Dma::start(&pe, &device, 8).unwrap();
         let ec = ErasureCoding::builder(&device)
             .create_tasks(8)

@@ -12,8 +12,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::support;
 use crate::support::{
-    Devices, TIMEOUT, completions, connected_pair, devices, isolated, memory, names, pattern,
-    settle, wait_on,
+    Devices, TIMEOUT, completions, connected_pair, devices, isolated, memory, names, settle,
+    wait_on,
 };
 
 fn message(event: &Event) -> Option<Vec<u8>> {
@@ -31,7 +31,7 @@ fn messages_arrive_whole_and_in_order() {
         for round in 0..50u64 {
             // Several in a row, so that they are queued.
             let sent: Vec<Vec<u8>> = (0..4)
-                .map(|i| pattern(round * 4 + i, (round * 17 + i) as usize % 1000 + 1))
+                .map(|i| contents::noise(round * 4 + i, (round * 17 + i) as usize % 1000 + 1))
                 .collect();
             sent.iter()
                 .for_each(|bytes| pair.client.send(bytes).unwrap());
@@ -412,7 +412,7 @@ fn messages_arrive_in_order_with_their_tokens() {
             for (i, task) in sends.iter().enumerate() {
                 let len = (round as usize * 7 + i) % MESSAGE + 1;
                 path.outgoing[i]
-                    .write_data(&pattern(round * 8 + i as u64, len))
+                    .write_data(&contents::noise(round * 8 + i as u64, len))
                     .unwrap();
                 submit_when_possible(&path.pair.client_pe, task);
                 assert_eq!(
@@ -441,7 +441,7 @@ fn messages_arrive_in_order_with_their_tokens() {
                 let len = path.received[i].read_data(&mut bytes).unwrap();
                 assert_eq!(
                     bytes[..len],
-                    pattern(round * 8 + i as u64, (round as usize * 7 + i) % MESSAGE + 1)
+                    contents::noise(round * 8 + i as u64, (round as usize * 7 + i) % MESSAGE + 1)
                 );
                 path.received[i].reset_data().unwrap();
             }

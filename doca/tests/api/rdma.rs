@@ -10,7 +10,7 @@ use doca::{
 };
 
 use crate::support;
-use crate::support::{completions, devices, isolated, memory, pattern, settle};
+use crate::support::{completions, devices, isolated, memory, settle};
 
 struct Instance {
     pe: Pe,
@@ -77,8 +77,9 @@ fn messages_arrive_in_order() {
             .map(|i| b.rdma.receive_task(&incoming[i], 10 + i as u64).unwrap())
             .collect();
         for round in 0..100u64 {
-            let message =
-                |i: usize| pattern(round * 4 + i as u64, (round as usize * 31 + i) % 1024 + 1);
+            let message = |i: usize| {
+                contents::noise(round * 4 + i as u64, (round as usize * 31 + i) % 1024 + 1)
+            };
             receives.iter().for_each(|task| task.submit().unwrap());
             for i in 0..4 {
                 outgoing[i].write_data(&message(i)).unwrap();
@@ -148,7 +149,7 @@ fn remote_memory_is_read_and_written() {
         let (a, b) = connected(&device, REMOTE);
         let (theirs, _) = memory(&device, 100_000, REMOTE);
         let storage = theirs.region().unwrap();
-        let content = pattern(1, 100_000);
+        let content = contents::noise(1, 100_000);
         storage.write(0, &content).unwrap();
         let imported = Mmap::import(&device, &theirs.export_rdma(&device).unwrap()).unwrap();
         let (mine, inventory) = memory(&device, 100_000, Access::LOCAL_READ_WRITE);
@@ -184,7 +185,7 @@ fn remote_memory_is_read_and_written() {
             .write_task(&a.connection, &local, &remote, 2)
             .unwrap();
         for (offset, len) in [(4096u64, 4096usize), (99_990, 10), (1, 60_000)] {
-            let new = pattern(offset, len);
+            let new = contents::noise(offset, len);
             mine.region().unwrap().write(0, &new).unwrap();
             local.set_data(0, len).unwrap();
             remote.set_range(offset, len).unwrap();
@@ -234,7 +235,7 @@ fn a_service_lets_the_target_write_the_hosts_memory() {
 
         let (a, _b) = connected(&devices.dpu, REMOTE);
         let (storage, inventory) = memory(&devices.dpu, 4096, Access::LOCAL_READ_WRITE);
-        let block = pattern(7, 4096);
+        let block = contents::noise(7, 4096);
         storage.region().unwrap().write(0, &block).unwrap();
         let source = inventory.buf_with_data(&storage, 0, 4096).unwrap();
         let destination = inventory.buf(&target, 8192, 4096).unwrap();

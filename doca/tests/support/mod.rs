@@ -188,16 +188,3 @@ pub fn memory(device: &Device, len: usize, access: doca::Access) -> (doca::Mmap,
     let mmap = doca::Mmap::register(device, MemoryRegion::new(len).unwrap(), access).unwrap();
     (mmap, BufInventory::new(64).unwrap())
 }
-
-/// Test data that differs between and within blocks.
-pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    (0..len)
-        .map(|_| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            (state >> 56) as u8
-        })
-        .collect()
-}

@@ -108,7 +108,7 @@ fn nbdinfo() -> Result<(), Failed> {
 
 fn nbdcopy() -> Result<(), Failed> {
     let place = Place::new();
-    let content = pattern(8 << 20, 11);
+    let content = contents::noise(11, 8 << 20);
     let (from, to) = (place.path("from"), place.path("to"));
     std::fs::write(&from, &content)?;
     let uri = place.uri();
@@ -127,7 +127,7 @@ fn nbdcopy() -> Result<(), Failed> {
 
 fn qemu_img() -> Result<(), Failed> {
     let place = Place::new();
-    let mut content = pattern(8 << 20, 12);
+    let mut content = contents::noise(12, 8 << 20);
     content[1 << 20..3 << 20].fill(0);
     let from = place.path("from");
     std::fs::write(&from, &content)?;
@@ -153,7 +153,7 @@ fn qemu_img() -> Result<(), Failed> {
 
 fn qemu_io() -> Result<(), Failed> {
     let place = Place::new();
-    place.sandbox.disk.fill(&pattern(8 << 20, 13));
+    place.sandbox.disk.fill(&contents::noise(13, 8 << 20));
     let commands = [
         "write -P 0x5a 512 100k",
         "write -f -P 0x11 2M 4k",

@@ -300,19 +300,6 @@ mod tests {
 
     use super::*;
 
-    /// Incompressible bytes: the high bytes of a linear congruential generator.
-    fn noise(len: usize) -> Vec<u8> {
-        let mut state = 1u64;
-        std::iter::repeat_with(|| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            (state >> 56) as u8
-        })
-        .take(len)
-        .collect()
-    }
-
     fn compatible(size: u32) -> Encoder {
         Encoder::new(Geometry::compatible(size))
     }
@@ -363,7 +350,9 @@ mod tests {
 
     #[test]
     fn incompressible_error_has_missing_bytes_and_flag() {
-        let refused = compatible(4096).encode(&noise(4096)).expect_err("noise");
+        let refused = compatible(4096)
+            .encode(&contents::noise(1, 4096))
+            .expect_err("noise");
         // Raw: its length and itself; 12 bytes are used for header and trailer.
         assert_eq!((refused.needed, refused.room), (4100, 4084));
         assert_eq!(
@@ -376,7 +365,7 @@ mod tests {
     #[test]
     fn noise_fits_if_there_is_room_for_raw_data_blocks() {
         for size in [1, 112, 4096, 65536, 65537, 200_000] {
-            let content = noise(size as usize);
+            let content = contents::noise(1, size as usize);
             let geometry = roomy(size);
             let mut encoder = Encoder::new(geometry);
             let stored = encoder.encode(&content).expect("any content");
@@ -397,7 +386,7 @@ mod tests {
     #[test]
     fn noise_between_zeros_is_stored_raw() {
         let mut content = vec![0; 3 * PIECE];
-        content[PIECE..2 * PIECE].copy_from_slice(&noise(PIECE));
+        content[PIECE..2 * PIECE].copy_from_slice(&contents::noise(1, PIECE));
         let mut encoder = compatible(3 * PIECE as u32);
         let stored = encoder.encode(&content).expect("two thirds are zeros");
         let first = u32::from_le_bytes(stored[8..12].try_into().expect("4")) as usize;
@@ -413,7 +402,7 @@ mod tests {
     fn last_byte_of_the_block_is_used() {
         // Noise followed by zeros: each additional byte of noise adds about one byte of LZ4 data.
         let size = 1024;
-        let noise = noise(size);
+        let noise = contents::noise(1, size);
         let outcome = |random: usize| {
             let mut content = vec![0; size];
             content[..random].copy_from_slice(&noise[..random]);
@@ -439,7 +428,7 @@ mod tests {
             .take(512)
             .collect();
         let mut used = compatible(512);
-        assert!(used.encode(&noise(512)).is_err());
+        assert!(used.encode(&contents::noise(1, 512)).is_err());
         used.encode(&text).expect("compresses");
         let stored = used.encode(&[7; 512]).expect("compresses").to_vec();
         assert_eq!(stored, compatible(512).encode(&[7; 512]).expect("same"));
@@ -541,7 +530,7 @@ mod tests {
     fn any_content() -> impl Strategy<Value = Vec<u8>> {
         let run = (any::<u8>(), 1..40_000usize).prop_map(|(byte, len)| vec![byte; len]);
         let noisy = (0..100usize, 1..40_000usize)
-            .prop_map(|(skip, len)| noise(skip + len)[skip..].to_vec());
+            .prop_map(|(skip, len)| contents::noise(1, skip + len)[skip..].to_vec());
         proptest::collection::vec(prop_oneof![run, noisy], 1..8).prop_map(|parts| parts.concat())
     }
 

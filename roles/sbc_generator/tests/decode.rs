@@ -139,19 +139,6 @@ fn text(len: usize) -> Vec<u8> {
     text
 }
 
-/// Incompressible bytes.
-fn noise(len: usize) -> Vec<u8> {
-    let mut state = 1u32;
-    std::iter::repeat_with(|| {
-        state ^= state << 13;
-        state ^= state >> 17;
-        state ^= state << 5;
-        (state >> 24) as u8
-    })
-    .take(len)
-    .collect()
-}
-
 fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
@@ -220,7 +207,7 @@ fn large_blocks_have_several_lz4_blocks() {
 #[test]
 fn incompressible_block_is_named_and_no_file_is_written() {
     let mut content = text(4 * 4096);
-    content[2 * 4096..3 * 4096].copy_from_slice(&noise(4096));
+    content[2 * 4096..3 * 4096].copy_from_slice(&contents::noise(1, 4096));
     let sandbox = Sandbox::new(&content);
     std::fs::write(sandbox.path("d1"), b"of yesterday").expect("written");
     let output = sandbox.generate(&[]);

@@ -227,17 +227,6 @@ mod tests {
             .collect()
     }
 
-    fn noise(len: usize) -> Vec<u8> {
-        let mut state = 1u64;
-        let mut next = || {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            (state >> 56) as u8
-        };
-        (0..len).map(|_| next()).collect()
-    }
-
     /// The blocks of a frame written by an independent encoder, which uses the shortest header of 7 bytes.
     fn stream(data: &[u8], format: StreamFormat, size: BlockSize) -> Vec<u8> {
         let mode = if format.independent_blocks {
@@ -268,7 +257,7 @@ mod tests {
 
     #[test]
     fn streams_of_every_format_are_decompressed() {
-        let mixed = [text(100_000), noise(150_000), text(70_000)].concat();
+        let mixed = [text(100_000), contents::noise(1, 150_000), text(70_000)].concat();
         for (block_checksums, independent_blocks) in
             [(false, true), (true, true), (false, false), (true, false)]
         {
@@ -293,7 +282,7 @@ mod tests {
     fn a_decompressor_can_be_used_again() {
         let mut decompressor = Decompressor::default();
         let large = text(3 << 20);
-        for data in [&large[..], &large[..10], &noise(100_000)] {
+        for data in [&large[..], &large[..10], &contents::noise(1, 100_000)] {
             let source = stream(data, PLAIN, BlockSize::Max4MB);
             let mut output = Vec::new();
             let mut sink = |piece: &[u8]| {
@@ -309,7 +298,7 @@ mod tests {
 
     #[test]
     fn data_that_does_not_fit_is_refused() {
-        for data in [text(200_000), noise(200_000), text(100)] {
+        for data in [text(200_000), contents::noise(1, 200_000), text(100)] {
             let source = stream(&data, PLAIN, BlockSize::Max64KB);
             for room in [0, 1, 63, data.len() / 2, data.len() - 1] {
                 let mut got = 0;

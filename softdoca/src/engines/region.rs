@@ -342,19 +342,6 @@ mod tests {
     use super::*;
     use crate::engines;
 
-    /// Pseudorandom bytes; different for each seed.
-    fn noise(seed: u64, len: usize) -> Vec<u8> {
-        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        (0..len)
-            .map(|_| {
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                (state >> 32) as u8
-            })
-            .collect()
-    }
-
     /// The result by definition, independent of the kernels.
     fn expected(factors: &[u8], outputs: usize, sources: &[Vec<u8>], len: usize) -> Vec<Vec<u8>> {
         (0..outputs)
@@ -382,7 +369,7 @@ mod tests {
         const UNTOUCHED: u8 = 0xa5;
         let count = factors.len() / outputs;
         let sources: Vec<Vec<u8>> = (0..count)
-            .map(|index| noise(index as u64 + 1, len))
+            .map(|index| contents::noise(index as u64 + 1, len))
             .collect();
         let shifted: Vec<Vec<u8>> = sources
             .iter()
@@ -461,7 +448,7 @@ mod tests {
         for kernel in Kernel::available() {
             for len in (0..300).chain([511, 512, 513, 4095, 4096, 4097]) {
                 for outputs in 1..=MOST_OUTPUTS {
-                    let factors = noise(len as u64, outputs * 3);
+                    let factors = contents::noise(len as u64, outputs * 3);
                     check(kernel, &factors, outputs, len, len % 17);
                 }
             }
@@ -472,7 +459,7 @@ mod tests {
     fn every_kernel_takes_many_sources() {
         for kernel in Kernel::available() {
             for sources in [1, 2, 5, 64, 255] {
-                check(kernel, &noise(9, sources * 2), 2, 200, 3);
+                check(kernel, &contents::noise(9, sources * 2), 2, 200, 3);
             }
         }
     }

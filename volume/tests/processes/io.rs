@@ -13,7 +13,7 @@ use deployment::process::Signal;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use volume::{AsyncQueue, CloseError, Io, IoError, OpenError, Operation, Volume};
 
-use crate::{BLOCK, Deployment, Plan, pattern, read, reap, run, sleep, write};
+use crate::{BLOCK, Deployment, Plan, read, reap, run, sleep, write};
 
 pub const TESTS: &[(&str, fn())] = &[
     ("blocks_are_written_and_read_back", blocks),
@@ -48,11 +48,11 @@ fn blocks() {
     assert_eq!(volume.block_size() as usize, BLOCK);
     let queue = &mut queues[0];
     for block in [0, 1, 63] {
-        let bytes = pattern(block, BLOCK);
+        let bytes = contents::noise(block, BLOCK);
         write(queue, block * BLOCK as u64, &bytes);
         assert!(read(queue, block * BLOCK as u64, BLOCK) == bytes);
     }
-    let bytes = pattern(99, 60 * BLOCK);
+    let bytes = contents::noise(99, 60 * BLOCK);
     write(queue, 2 * BLOCK as u64, &bytes);
     assert!(read(queue, 2 * BLOCK as u64, 60 * BLOCK) == bytes);
     drop(queues);
@@ -63,13 +63,13 @@ fn ranges() {
     let deployment = Deployment::new(Plan::default());
     let (volume, mut queues) = deployment.open();
     let queue = &mut queues[0];
-    let mut expected = pattern(1, volume.size() as usize);
+    let mut expected = contents::noise(1, volume.size() as usize);
     write(queue, 0, &expected);
     let mut random = fastrand::Rng::with_seed(7);
     for round in 0..200 {
         let offset = random.usize(..expected.len());
         let len = random.usize(..(5 * BLOCK).min(expected.len() - offset));
-        let bytes = pattern(100 + round, len);
+        let bytes = contents::noise(100 + round, len);
         write(queue, offset as u64, &bytes);
         expected[offset..offset + len].copy_from_slice(&bytes);
         let offset = random.usize(..expected.len());
@@ -95,7 +95,7 @@ fn operations() {
     let capabilities = volume.capabilities();
     assert!(capabilities.flush && capabilities.fua && !capabilities.read_only);
     let queue = &mut queues[0];
-    let mut expected = pattern(1, volume.size() as usize);
+    let mut expected = contents::noise(1, volume.size() as usize);
     write(queue, 0, &expected);
     let zeroes = Operation::WriteZeroes { fua: false };
     let durable = Operation::WriteZeroes { fua: true };
@@ -276,7 +276,7 @@ fn dropped_queue() {
         ..Plan::default()
     });
     let (volume, mut queues) = deployment.open();
-    let bytes = pattern(1, 3 * BLOCK);
+    let bytes = contents::noise(1, 3 * BLOCK);
     write(&mut queues[0], 50, &bytes);
     queues.remove(0);
     assert!(read(&mut queues[0], 50, bytes.len()) == bytes);
@@ -307,7 +307,7 @@ fn late_wake_up() {
     let deployment = Deployment::new(Plan::default());
     let (volume, mut queues) = deployment.open();
     let queue = &mut queues[0];
-    let bytes = pattern(1, BLOCK);
+    let bytes = contents::noise(1, BLOCK);
     for _ in 0..3 {
         write(queue, 0, &bytes);
         let events = nested_events(queue.descriptor().as_raw_fd());
@@ -360,7 +360,7 @@ fn no_service() {
 
 fn reopen() {
     let deployment = Deployment::new(Plan::default());
-    let bytes = pattern(3, BLOCK);
+    let bytes = contents::noise(3, BLOCK);
     for round in 0..3 {
         let (volume, mut queues) = deployment.open();
         if round == 0 {
@@ -431,7 +431,7 @@ fn concurrent() {
     let done = Cell::new(0);
     let one = async |number: u64| {
         let offset = number * 3 * BLOCK as u64 + 100;
-        let bytes = pattern(number, 2 * BLOCK);
+        let bytes = contents::noise(number, 2 * BLOCK);
         queue.write_at(&bytes, offset).await.expect("written");
         let mut read = vec![0; bytes.len()];
         queue.read_at(&mut read, offset).await.expect("read");
@@ -492,7 +492,7 @@ fn blocking() {
     (config.depth, config.buffers, config.largest_transfer) = (4, 3, 8192);
     let (volume, mut queues) = deployment.open_with(config);
     let mut queue = queues.remove(0).into_blocking();
-    let mut expected = pattern(5, volume.size() as usize);
+    let mut expected = contents::noise(5, volume.size() as usize);
     queue.write_at(&expected, 0).expect("written");
     queue.write_at(&[1, 2, 3], 50_000).expect("written");
     expected[50_000..50_003].copy_from_slice(&[1, 2, 3]);
@@ -518,7 +518,7 @@ fn service() {
     let mut deployment = Deployment::new(Plan::default());
     let (volume, mut queues) = deployment.open();
     let queue = &mut queues[0];
-    let bytes = pattern(1, 3 * BLOCK);
+    let bytes = contents::noise(1, 3 * BLOCK);
     write(queue, 100, &bytes);
     deployment.kill_service();
     for (tag, operation) in [(0, WRITE), (1, Operation::Read)] {
@@ -553,7 +553,7 @@ fn target() {
     let mut deployment = Deployment::new(Plan::default());
     let (volume, mut queues) = deployment.open();
     let queue = &mut queues[0];
-    let bytes = pattern(1, 3 * BLOCK);
+    let bytes = contents::noise(1, 3 * BLOCK);
     write(queue, 100, &bytes);
     deployment.kill_target();
     deployment.start_target();
@@ -620,7 +620,7 @@ fn load() {
                     rounds += 1;
                     let offset = random.usize(..expected.len());
                     let len = random.usize(..(3 * BLOCK).min(expected.len() - offset));
-                    let bytes = pattern(thread << 32 | rounds, len);
+                    let bytes = contents::noise(thread << 32 | rounds, len);
                     write(&mut queue, base + offset as u64, &bytes);
                     expected[offset..offset + len].copy_from_slice(&bytes);
                     if rounds % 8 == 0 {

@@ -312,11 +312,3 @@ fn write(queue: &mut Queue, offset: u64, bytes: &[u8]) {
     assert_eq!(result, Ok(()));
     assert_eq!(buffer.as_deref(), Some(bytes));
 }
-
-/// Pseudorandom bytes.
-fn pattern(seed: u64, len: usize) -> Vec<u8> {
-    let mut random = fastrand::Rng::with_seed(seed);
-    let mut bytes = vec![0; len];
-    random.fill(&mut bytes);
-    bytes
-}

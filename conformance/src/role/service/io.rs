@@ -35,21 +35,13 @@ pub(super) fn checks(role: Role) -> Vec<Check> {
 /// Contents of a block: different for each block and each `version`. They compress to three quarters, so that both halves of a
 /// stored block contain data.
 fn content(block: usize, version: u8) -> Vec<u8> {
-    let mut noise = (block as u64) << 8 | u64::from(version);
-    (0..BLOCK)
-        .map(|at| {
-            noise = noise
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            let of_line = at % 64;
-            match of_line {
-                0 => block as u8,
-                1 => version,
-                2..44 => (noise >> 56) as u8,
-                _ => 0x20,
-            }
-        })
-        .collect()
+    let mut bytes = contents::noise((block as u64) << 8 | u64::from(version), BLOCK);
+    for line in bytes.chunks_mut(64) {
+        line[0] = block as u8;
+        line[1] = version;
+        line[44..].fill(0x20);
+    }
+    bytes
 }
 
 /// All blocks of a version.

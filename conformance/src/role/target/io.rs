@@ -752,15 +752,7 @@ const CAPACITY: usize = BLOCK * BLOCKS;
 
 /// Bytes of which no two blocks, and no two halves of blocks, are equal.
 pub(super) fn pattern(length: usize, seed: u64) -> Vec<u8> {
-    (0..length.div_ceil(8) as u64)
-        .flat_map(|index| {
-            let mixed = (index ^ seed << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            (mixed ^ mixed >> 29)
-                .wrapping_mul(0xbf58_476d_1ce4_e5b9)
-                .to_le_bytes()
-        })
-        .take(length)
-        .collect()
+    contents::noise(seed, length)
 }
 
 /// A running session with a storage of known contents, and the expected contents of storage and memory.

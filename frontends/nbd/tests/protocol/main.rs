@@ -382,7 +382,7 @@ impl Simulated {
         };
         Self {
             transmission: Transmission::new(Arc::new(export), native_fua, agreed, limits),
-            disk: pattern(SIZE as usize, 1),
+            disk: contents::noise(1, SIZE as usize),
             bad: u64::MAX,
             issued: Vec::new(),
             sent: Vec::new(),

@@ -44,7 +44,7 @@ fn writes_are_read_back_by_simple_and_structured_replies() {
         (12_345, 700_001),
         (8_388_607, 1),
     ] {
-        let data = pattern(len, offset);
+        let data = contents::noise(offset, len);
         assert_eq!(simple.write(offset, &data), 0);
         assert_eq!(
             structured.read_structured(0, offset, len as u32),
@@ -62,20 +62,20 @@ fn largest_payload_is_written_and_read() {
         size: MAX_PAYLOAD as usize + 4096,
         ..Options::default()
     });
-    let data = pattern(MAX_PAYLOAD as usize, 3);
+    let data = contents::noise(3, MAX_PAYLOAD as usize);
     let mut client = sandbox.client(true);
     assert_eq!(client.write(1, &data), 0);
     assert!(client.read_structured(0, 1, MAX_PAYLOAD).0 == data);
     assert!(sandbox.client(false).read_simple(1, MAX_PAYLOAD) == Ok(data.clone()));
     // One more byte is refused, and the connection stays usable.
-    assert_eq!(client.write(0, &pattern(data.len() + 1, 3)), EINVAL);
+    assert_eq!(client.write(0, &contents::noise(3, data.len() + 1)), EINVAL);
     assert!(client.read_structured(0, 1, MAX_PAYLOAD).0 == data);
 }
 
 #[test]
 fn zeroes_trim_and_flush_reach_the_device() {
     let sandbox = Sandbox::new();
-    sandbox.disk.fill(&pattern(1 << 20, 1));
+    sandbox.disk.fill(&contents::noise(1, 1 << 20));
     let mut client = sandbox.client(true);
     let cookie = client.send(NO_HOLE, WRITE_ZEROES, 4096, 512 * 1024);
     assert_eq!(client.result(cookie), 0);
@@ -150,7 +150,7 @@ fn pipelined_requests_of_many_clients_are_all_replied_to() {
             std::thread::spawn(move || {
                 let base = number << 20;
                 for round in 0..3 {
-                    let data = pattern(200_000, number + round);
+                    let data = contents::noise(number + round, 200_000);
                     let mut writes = Vec::new();
                     for piece in data.chunks(10_000) {
                         let offset = base + writes.len() as u64 * 10_000;
@@ -565,7 +565,7 @@ fn data_passes_a_tls_session() {
     assert_eq!(client.option(STRUCTURED_REPLY, &[]), [(ACK, vec![])]);
     assert_eq!(client.option(STARTTLS, &[])[0].0, ERR_INVALID);
     assert_eq!(client.option(GO, &info_data("disk", &[])).len(), 2);
-    let data = pattern(3 << 20, 5);
+    let data = contents::noise(5, 3 << 20);
     assert_eq!(client.write(77, &data), 0);
     assert!(client.read_structured(0, 77, data.len() as u32).0 == data);
     assert!(sandbox.disk.content()[77..][..data.len()] == data);

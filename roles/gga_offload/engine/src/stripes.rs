@@ -642,13 +642,10 @@ mod tests {
     fn no_ticket_is_lost() {
         let order = StripeLocks::new(4, 64);
         let run = |seed: u64| {
-            let mut random = seed;
+            let mut random = fastrand::Rng::with_seed(seed);
             let mut served = 0;
             for _ in rounds(50_000) {
-                random = random
-                    .wrapping_mul(6_364_136_223_846_793_005)
-                    .wrapping_add(1_442_695_040_888_963_407);
-                let access = if random >> 60 < 3 { Read } else { Write };
+                let access = if random.u8(..16) < 3 { Read } else { Write };
                 let io = Io::new(&order, access);
                 let mut asked = 0u32;
                 while !io.begins() {

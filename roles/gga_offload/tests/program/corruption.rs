@@ -200,7 +200,7 @@ fn scrub_repairs_wrong_chunks_of_blocks_that_are_not_read() {
 
 #[test]
 fn late_writes_of_a_target_are_never_returned() {
-    let content = noise(LOGICAL * 8, 2);
+    let content = noise(2, LOGICAL * 8);
     let plan = Plan::set(&blank(8), "").fault(0, Fault::ScribbleAfterRead);
     let mut deployment = plan.start();
     let initiator = &mut deployment.initiator;

@@ -216,7 +216,7 @@ fn content_that_does_not_compress_names_the_flag_that_helps() {
     let initiator = &mut deployment.initiator;
     initiator
         .memory
-        .write(0, &noise(STORED, 1))
+        .write(0, &noise(1, STORED))
         .expect("inside");
     initiator
         .memory
@@ -234,7 +234,7 @@ fn content_that_does_not_compress_names_the_flag_that_helps() {
 
 #[test]
 fn a_logical_block_size_holds_noise() {
-    let content = noise(LOGICAL * 8, 2);
+    let content = noise(2, LOGICAL * 8);
     let mut deployment = Plan::set(&blank(8), "").start();
     let initiator = &mut deployment.initiator;
     assert_eq!(
@@ -284,7 +284,7 @@ fn read_logical(deployment: &mut Deployment, block: u64) -> Result<Vec<u8>, Erro
 
 #[test]
 fn blocks_of_a_set_are_zeros_until_they_are_written_with_any_target_lost() {
-    let content = noise(LOGICAL, 3);
+    let content = noise(3, LOGICAL);
     for lost in 0..3 {
         let fault = Fault::FailIo {
             nth: 0,

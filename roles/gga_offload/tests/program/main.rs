@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use conformance::target::{Fault, Kept, Recorder, Script, ScriptedTarget};
+use contents::noise;
 use deployment::log::{LogEvent, events};
 use deployment::port::Port;
 use deployment::process::Process;
@@ -347,18 +348,6 @@ fn text(blocks: u64, block_size: usize) -> Vec<u8> {
         content.extend(bytes);
     }
     content
-}
-
-/// Bytes that do not compress.
-fn noise(len: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(2).wrapping_add(1);
-    let next = || {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (state >> 56) as u8
-    };
-    std::iter::repeat_with(next).take(len).collect()
 }
 
 /// Stored blocks on data_1, data_2 and data_p. The parity is the XOR of the halves, as for a Vandermonde matrix.

@@ -400,16 +400,12 @@ pub(crate) mod tests {
         received
     }
 
-    fn noise(len: usize) -> Vec<u8> {
-        (0..len).map(|at| (at * 7 + at / 251) as u8).collect()
-    }
-
     #[test]
     fn bytes_arrive_in_both_directions_in_any_pieces() {
         let (client, server) = connected();
         for len in [1, 15, 16 * 1024 - 1, 16 * 1024, 16 * 1024 + 1, 300_000] {
             for sizes in [(len, len), (1000, 77), (70_000, 16_384)] {
-                let bytes = noise(len);
+                let bytes = contents::noise(1, len);
                 assert!(
                     pass(&client, &server, &bytes, sizes) == bytes,
                     "{len}, {sizes:?}"
@@ -437,7 +433,7 @@ pub(crate) mod tests {
             let records = stream.records.as_ref().expect("TLS");
             records.borrow_mut().update_after(3);
         }
-        let bytes = noise(500_000);
+        let bytes = contents::noise(1, 500_000);
         for _ in 0..3 {
             assert!(pass(&client, &server, &bytes, (4096, 4096)) == bytes);
             assert!(pass(&server, &client, &bytes, (4096, 4096)) == bytes);
@@ -580,7 +576,7 @@ pub(crate) mod tests {
         C: std::ops::DerefMut<Target = rustls::ConnectionCommon<S>> + Send + 'static,
         S: rustls::SideData,
     {
-        let bytes = noise(200_000);
+        let bytes = contents::noise(1, 200_000);
         let records = stream.records.as_ref().expect("TLS");
         records.borrow_mut().update_after(5);
         let reply = bytes.clone();
@@ -785,7 +781,7 @@ pub(crate) mod tests {
     #[test]
     fn records_are_sent_and_received_without_allocation() {
         let (client, server) = connected();
-        let (bytes, mut buffer) = (noise(100_000), vec![0; 100_000]);
+        let (bytes, mut buffer) = (contents::noise(1, 100_000), vec![0; 100_000]);
         for stream in [&client, &server] {
             // Key changes may allocate.
             stream

@@ -146,16 +146,7 @@ fn never_written(fixture: &Fixture<'_>) -> Result<(), Violation> {
 
 fn incompressible(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut volume = Volume::open(fixture, &[])?;
-    let mut word = 1_u64;
-    let noise: Vec<u8> = (0..BLOCK)
-        .map(|_| {
-            word = word
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            (word >> 56) as u8
-        })
-        .collect();
-    volume.memory.write(BLOCK, &noise)?;
+    volume.memory.write(BLOCK, &contents::noise(1, BLOCK))?;
     let code = volume.io(Write, 1, 1)?;
     Violation::unless(code != 0, "an error", "success")?;
     volume.expect_block(1, &content(1, 1))?;
