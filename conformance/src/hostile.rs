@@ -87,7 +87,7 @@ fn suite(role: Role) -> String {
     format!("hostile.{role}")
 }
 
-fn try_one<'a>(settings: &'a Settings, attack: &Attack, server: &mut Option<Server<'a>>) -> Case {
+fn try_one(settings: &Settings, attack: &Attack, server: &mut Option<Server>) -> Case {
     if settings.role == Role::Initiator {
         return service::try_one(settings, attack);
     }
@@ -126,7 +126,7 @@ fn try_one<'a>(settings: &'a Settings, attack: &Attack, server: &mut Option<Serv
 }
 
 /// Executes an attack and compares its cost with the limits.
-fn measure(server: &Server<'_>, attack: &Attack) -> (Result<(), Violation>, Option<String>) {
+fn measure(server: &Server, attack: &Attack) -> (Result<(), Violation>, Option<String>) {
     let (before, lines) = match server.resources() {
         Ok(before) => (before, server.lines()),
         Err(violation) => return (Err(violation), None),
@@ -165,7 +165,7 @@ fn measure(server: &Server<'_>, attack: &Attack) -> (Result<(), Violation>, Opti
 }
 
 fn judge(
-    server: &Server<'_>,
+    server: &Server,
     cost: Cost,
     before: Resources,
     lines: usize,
@@ -217,7 +217,7 @@ struct Observation {
     violation: Option<Violation>,
 }
 
-fn play(server: &Server<'_>, play: &Play, observation: &mut Observation) -> io::Result<()> {
+fn play(server: &Server, play: &Play, observation: &mut Observation) -> io::Result<()> {
     let held_up = &mut observation.held_up;
     match play {
         // For initiators, which are started for each attack elsewhere.
@@ -270,7 +270,7 @@ fn play(server: &Server<'_>, play: &Play, observation: &mut Observation) -> io::
 
 /// Acts as the first target of a session, and attacks the memory that the service exports to it.
 fn play_exported(
-    server: &Server<'_>,
+    server: &Server,
     attack: Exported,
     observation: &mut Observation,
 ) -> io::Result<()> {
@@ -361,7 +361,7 @@ fn send(channel: &mut Channel, bytes: &[u8], control: &Control) -> io::Result<()
 }
 
 /// Opens silent connections, and returns the longest time until another client was served meanwhile.
-fn play_silent(server: &Server<'_>, silent: &Silent) -> Duration {
+fn play_silent(server: &Server, silent: &Silent) -> Duration {
     let begin = Instant::now();
     let stop = AtomicBool::new(false);
     let endpoint = server.endpoint();
@@ -434,7 +434,7 @@ fn play_frames(endpoint: &ControlEndpoint, frames: &Frames) -> io::Result<()> {
     Ok(())
 }
 
-fn play_agent(server: &Server<'_>, calls: &AgentCalls) -> io::Result<()> {
+fn play_agent(server: &Server, calls: &AgentCalls) -> io::Result<()> {
     // The role has an agent only while it exports something.
     let session = Session::with(Step::Connect, Manner::Sound);
     let hold = play_session(server, &session).0?;
@@ -446,7 +446,7 @@ fn play_agent(server: &Server<'_>, calls: &AgentCalls) -> io::Result<()> {
     call(server, &address, calls)
 }
 
-fn play_agents_by_name(server: &Server<'_>, calls: &AgentCalls) -> io::Result<()> {
+fn play_agents_by_name(server: &Server, calls: &AgentCalls) -> io::Result<()> {
     for entry in std::fs::read_dir(server.runtime())? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -463,7 +463,7 @@ fn play_agents_by_name(server: &Server<'_>, calls: &AgentCalls) -> io::Result<()
     Ok(())
 }
 
-fn call(server: &Server<'_>, address: &raw::Address, calls: &AgentCalls) -> io::Result<()> {
+fn call(server: &Server, address: &raw::Address, calls: &AgentCalls) -> io::Result<()> {
     let bytes = calls.bytes.make();
     let mut open = Vec::new();
     for _ in 0..calls.connections {
@@ -497,7 +497,7 @@ struct Held {
 }
 
 /// Runs a session while another client connects repeatedly, and returns the longest time that this client waited for a reaction.
-fn play_session(server: &Server<'_>, session: &Session) -> (io::Result<Held>, Duration) {
+fn play_session(server: &Server, session: &Session) -> (io::Result<Held>, Duration) {
     let turn = server.session_lock().enter();
     let begun = Channel::open(&server.endpoint()).and_then(|mut channel| {
         channel.ask(Payload::QueryStorageRequest, ANSWER)?;
@@ -513,7 +513,7 @@ fn play_session(server: &Server<'_>, session: &Session) -> (io::Result<Held>, Du
     (held, probe.stop())
 }
 
-fn go_on(server: &Server<'_>, session: &Session, mut channel: Channel) -> io::Result<Held> {
+fn go_on(server: &Server, session: &Session, mut channel: Channel) -> io::Result<Held> {
     let agent = Agent::start(server.runtime(), session.manner)?;
     let init = InitStorage {
         transaction_count: session.transactions,
@@ -580,7 +580,7 @@ fn go_on(server: &Server<'_>, session: &Session, mut channel: Channel) -> io::Re
 }
 
 /// Creates both connections of the first worker, and claims the role's rings if `claims`.
-fn connect(server: &Server<'_>, held: &mut Held, claims: bool) -> io::Result<Vec<RawRing>> {
+fn connect(server: &Server, held: &mut Held, claims: bool) -> io::Result<Vec<RawRing>> {
     let mut rings = Vec::new();
     for role in [RdmaConnectionRole::IoData, RdmaConnectionRole::IoControl] {
         let details = RdmaConnectionDetails {

@@ -61,7 +61,7 @@ struct Tally {
 struct Run<'a> {
     settings: &'a Settings,
     seed: u64,
-    server: &'a Server<'a>,
+    server: &'a Server,
     client: &'a Client,
     begin: Instant,
     attacks: usize,

@@ -12,12 +12,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use deployment::Resources;
-use deployment::implementation::{Implementation, Role};
-use deployment::log::waits_for_initiator;
-use deployment::port::{listeners_of, wait_for_listener};
+use deployment::implementation::{Implementation, Layout, Role};
+use deployment::port::listeners_of;
 use deployment::process::Process;
-use deployment::sandbox::{DPU_DEVICE, HOST_DEVICE, Sandbox};
+use deployment::sandbox::{HOST_DEVICE, Sandbox};
+use deployment::{Deployment, Part, Resources};
 use doca::Device;
 use wire::control::Payload;
 
@@ -37,93 +36,65 @@ const START: Duration = Duration::from_secs(20);
 const SERVICE: Duration = Duration::from_secs(30);
 
 /// The role under attack.
-pub(super) struct Server<'a> {
+pub(super) struct Server {
     role: Role,
-    implementation: &'a Implementation,
-    sandbox: Sandbox,
+    /// If the role under attack is a target, it is the first one.
+    roles: Deployment,
     device: Device,
-    /// TCP ports of the targets; if the role under attack is a target, it is the first one.
-    ports: Vec<u16>,
-    targets: Vec<Process>,
-    service: Option<Process>,
     /// Control connections between a service and its targets.
     line: Option<FaultyLine>,
     session_lock: SessionLock,
 }
 
-impl<'a> Server<'a> {
+impl Server {
     /// Starts the role in the runtime directory of this process.
-    pub(super) fn start(role: Role, implementation: &'a Implementation) -> Result<Self, Violation> {
+    pub(super) fn start(role: Role, implementation: &Implementation) -> Result<Self, Violation> {
         let sandbox = Sandbox::shared()?;
-        let count = if role == Role::GgaOffload { 3 } else { 1 };
         let key = sandbox.file("key", KEY)?;
         fs::set_permissions(&key, fs::Permissions::from_mode(0o600))?;
-        let ports = (0..count).map(|_| sandbox.port());
-        let mut server = Self {
+        let layout = match role {
+            Role::GgaOffload => Layout::Gga,
+            _ => Layout::ZeroCopy,
+        };
+        let mut roles = Deployment::new(sandbox, layout, START)?;
+        let command = |role, flags: &[&str]| -> Result<Command, Violation> {
+            let mut command = implementation.command(role)?;
+            command
+                .args(["--cpu", "0", "--idle-timeout", TIMEOUT])
+                .args(["--sessions", "forever"])
+                .args(flags)
+                // It also uses the network; peers on this machine still use shared memory.
+                .env("SOFTDOCA_ADDRESS", "127.0.0.1")
+                .env("SOFTDOCA_KEY_FILE", &key);
+            Ok(command)
+        };
+        for target in 0..roles.targets() {
+            let address = ["--listen-address", "127.0.0.1"];
+            let sizes = ["--block-count", "64", "--block-size", "4096"];
+            let command = command(Role::Target, &[&address[..], &sizes].concat())?;
+            roles.set_command(Part::Target(target), command);
+        }
+        let mut line = None;
+        if role != Role::Target {
+            let timeouts = ["--control-timeout", TIMEOUT, "--io-timeout", TIMEOUT];
+            let flags = [&timeouts[..], &["--output", "json"]].concat();
+            roles.set_command(Part::Service, command(role, &flags)?);
+            let relay = FaultyLine::start(roles.ports())?;
+            roles.reach_targets_at(layout, relay.ports().to_vec());
+            line = Some(relay);
+        }
+        roles.start_all()?;
+        Ok(Self {
             role,
-            implementation,
             device: Device::open(HOST_DEVICE)?,
-            ports: ports.collect::<Result<_, _>>()?,
-            targets: Vec::new(),
-            service: None,
-            line: None,
+            roles,
+            line,
             session_lock: SessionLock::default(),
-            sandbox,
-        };
-        server.start_all()?;
-        Ok(server)
-    }
-
-    /// Sets the environment for a role that also uses the network; peers on this machine still use shared memory.
-    fn place<'b>(&self, command: &'b mut Command) -> &'b mut Command {
-        self.sandbox
-            .place(command)
-            .env("SOFTDOCA_ADDRESS", "127.0.0.1")
-            .env("SOFTDOCA_KEY_FILE", self.sandbox.path("key"))
-    }
-
-    fn start_all(&mut self) -> Result<(), Violation> {
-        for port in &self.ports {
-            let mut command = self.implementation.command(Role::Target)?;
-            self.place(&mut command)
-                .args(["-d", HOST_DEVICE, "--cpu", "0"])
-                .args(["--listen-address", "127.0.0.1"])
-                .args(["--listen-port", &port.to_string()])
-                .args(["--block-count", "64", "--block-size", "4096"])
-                .args(["--idle-timeout", TIMEOUT, "--sessions", "forever"]);
-            let process = Process::spawn("target", command)?;
-            if !wait_for_listener(*port, Instant::now() + START, || process.is_over())? {
-                return Err(process.failed("does not listen").into());
-            }
-            self.targets.push(process);
-        }
-        if self.role == Role::Target {
-            return Ok(());
-        }
-        let mut command = self.implementation.command(self.role)?;
-        self.place(&mut command)
-            .args(["-d", DPU_DEVICE, "-r", HOST_DEVICE, "--cpu", "0"])
-            .args(["--command-channel-name", self.sandbox.channel()])
-            .args(["--control-timeout", TIMEOUT, "--io-timeout", TIMEOUT])
-            .args(["--idle-timeout", TIMEOUT, "--sessions", "forever"])
-            .args(["--output", "json"]);
-        let flags: &[&str] = match self.role {
-            Role::GgaOffload => &["--data-1-storage", "--data-2-storage", "--data-p-storage"],
-            _ => &["--storage-server"],
-        };
-        let line = FaultyLine::start(&self.ports)?;
-        for (flag, port) in flags.iter().zip(line.ports()) {
-            command.args([*flag, &format!("127.0.0.1:{port}")]);
-        }
-        self.line = Some(line);
-        let mut process = Process::spawn("service", command)?;
-        process.wait_for("waited for the initiator", START, waits_for_initiator)?;
-        self.service = Some(process);
-        Ok(())
+        })
     }
 
     pub(super) fn runtime(&self) -> &Path {
-        self.sandbox.runtime()
+        self.roles.sandbox.runtime()
     }
 
     /// Control connections between a service and its targets.
@@ -139,10 +110,10 @@ impl<'a> Server<'a> {
     /// Endpoint on which the role accepts clients.
     pub(super) fn endpoint(&self) -> ControlEndpoint {
         match self.role {
-            Role::Target => ControlEndpoint::Tcp(self.ports[0]),
+            Role::Target => ControlEndpoint::Tcp(self.roles.ports()[0]),
             _ => ControlEndpoint::Comch {
-                runtime: self.sandbox.runtime().to_owned(),
-                channel: self.sandbox.channel().to_owned(),
+                runtime: self.roles.sandbox.runtime().to_owned(),
+                channel: self.roles.sandbox.channel().to_owned(),
             },
         }
     }
@@ -152,13 +123,17 @@ impl<'a> Server<'a> {
     }
 
     fn process(&self) -> &Process {
-        self.service.as_ref().unwrap_or(&self.targets[0])
+        let part = match self.role {
+            Role::Target => Part::Target(0),
+            _ => Part::Service,
+        };
+        self.roles.process(part).expect("started with the server")
     }
 
     /// Address on which the role listens for peers on other machines, if it does.
     pub(super) fn listens(&self) -> io::Result<Option<SocketAddr>> {
         let mut listeners = listeners_of(self.process().id())?;
-        listeners.retain(|address| !self.ports.contains(&address.port()));
+        listeners.retain(|address| !self.roles.ports().contains(&address.port()));
         Ok(listeners.first().copied())
     }
 
@@ -172,10 +147,9 @@ impl<'a> Server<'a> {
 
     /// Name of the first program that has exited, which is an error.
     pub(super) fn ended(&self) -> Option<&'static str> {
-        let targets = self.targets.iter().map(|process| ("target", process));
-        let mut all = targets.chain(self.service.iter().map(|process| ("service", process)));
-        all.find(|(_, process)| process.is_over())
-            .map(|(name, _)| name)
+        let mut started = self.roles.started().into_iter();
+        let ended = started.find_map(|part| self.roles.process(part).filter(|it| it.has_ended()));
+        ended.map(Process::role)
     }
 
     /// Last lines of the attacked program's log.

@@ -76,7 +76,7 @@ fn measure(settings: &Settings, attack: &Attack) -> Result<(String, Duration), F
     // The initiator may exit at any time: only its exit status and its cost matter.
     let stopped = service.play(&listener, play, &mut watch).err();
     let attacked = Instant::now();
-    while !initiator.is_over() && attacked.elapsed() < LONGEST {
+    while !initiator.has_ended() && attacked.elapsed() < LONGEST {
         watch.look(service.initiator);
         std::thread::sleep(Duration::from_millis(5));
     }
