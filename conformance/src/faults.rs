@@ -16,7 +16,9 @@ use ::deployment::process::Signal;
 use serde::Serialize;
 use wire::control::MessageType;
 
-use self::deployment::{Deployment, Ended, Running};
+pub use ::deployment::Part;
+
+use self::deployment::{Deployment, Ended};
 use crate::matrix::Layout;
 use crate::report;
 use crate::report::Outcome;
@@ -95,7 +97,7 @@ fn meaning(case: Case) -> String {
         layout,
         ..
     } = case;
-    let faulty = faulty.label(layout);
+    let faulty = faulty.name(layout);
     format!(
         "the {faulty} gets {fault} at {phase}: all others notice, nothing is lost, and the next session is as it should be"
     )
@@ -123,10 +125,9 @@ impl Played {
                 }
                 played.failed_sessions = deployment.failed_sessions;
                 // The remaining roles are not needed any more.
-                let rest = std::mem::take(&mut deployment.running);
-                let ended = deployment.ended.drain(..);
-                let rest = rest.into_iter().map(Running::into_ended);
-                played.ended = ended.chain(rest).collect();
+                let rest = deployment.take_ended();
+                played.ended = deployment.ended;
+                played.ended.extend(rest);
             }
             Err(why) => played.problems.push(why.to_string()),
         }
@@ -152,12 +153,12 @@ impl Played {
 
     /// Checks that the roles left nothing behind.
     fn look_around(&mut self, deployment: &Deployment<'_>, when: &str) -> Result<(), Violation> {
-        let left = deployment.sandbox.leftovers()?;
+        let left = deployment.roles.sandbox.leftovers()?;
         if !left.is_empty() {
             let problem = format!("{when}, the runtime directory has {left:?}");
             self.problems.push(problem);
         }
-        let processes = deployment.sandbox.processes()?;
+        let processes = deployment.roles.sandbox.processes()?;
         if !processes.is_empty() {
             let problem = format!("{when}, there are still processes {processes:?}");
             self.problems.push(problem);
@@ -201,34 +202,6 @@ pub struct Settings {
 }
 
 // A fault: its kind, role and phase.
-
-/// A role of a deployment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Part {
-    Initiator,
-    Service,
-    /// Stores blocks. The number is its index in [`Layout::targets`].
-    Target(usize),
-}
-
-impl Part {
-    pub fn of(layout: Layout) -> impl Iterator<Item = Self> {
-        let targets = 0..layout.targets().len();
-        [Self::Initiator, Self::Service]
-            .into_iter()
-            .chain(targets.map(Self::Target))
-    }
-
-    /// Name of the role in this layout.
-    pub fn label(self, layout: Layout) -> &'static str {
-        match self {
-            Self::Initiator => "initiator",
-            Self::Service => "service",
-            Self::Target(index) => layout.targets()[index],
-        }
-    }
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -358,7 +331,7 @@ impl Case {
         let mut cases = Vec::new();
         for layout in Layout::ALL {
             for mode in [Mode::Once, Mode::Serving, Mode::Degraded] {
-                for faulty in Part::of(layout) {
+                for faulty in Part::roles(layout) {
                     for phase in Phase::ALL {
                         cases.extend(Fault::ALL.map(|fault| Self {
                             layout,
@@ -415,7 +388,7 @@ impl Case {
     fn channel(&self) -> u32 {
         match self.faulty {
             Part::Target(index) => u32::try_from(index).unwrap_or(0),
-            Part::Initiator | Part::Service => 0,
+            Part::Initiator | Part::Service | Part::FrontEnd => 0,
         }
     }
 }
@@ -423,7 +396,7 @@ impl Case {
 /// Name within its group: role, phase, fault.
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let faulty = self.faulty.label(self.layout);
+        let faulty = self.faulty.name(self.layout);
         write!(f, "{faulty}, {}, {}", self.phase, self.fault)
     }
 }
@@ -493,7 +466,7 @@ impl Case {
                     }
                     // A role that is asked to exit may complete first.
                     (Part::Initiator, Part::Service) => is_asked,
-                    (Part::Initiator, Part::Initiator) | (Part::Service, Part::Service) => true,
+                    _ => true,
                 }
             }
             _ => false,
@@ -548,7 +521,7 @@ mod tests {
     /// Other roles that may exit with success.
     fn may_end_well(faulty: Part, message: MessageType, fault: Fault) -> Vec<Part> {
         let case = case(faulty, message, fault);
-        let others = Part::of(case.layout).filter(|part| *part != faulty);
+        let others = Part::roles(case.layout).filter(|part| *part != faulty);
         others.filter(|part| case.may_end_well(*part)).collect()
     }
 
@@ -563,14 +536,14 @@ mod tests {
         for phase in before {
             for (fault, faulty) in Fault::ALL
                 .into_iter()
-                .flat_map(|fault| Part::of(Layout::Gga).map(move |faulty| (fault, faulty)))
+                .flat_map(|fault| Part::roles(Layout::Gga).map(move |faulty| (fault, faulty)))
                 .filter(|(fault, faulty)| *faulty != Part::Initiator || !fault.is_request())
             {
                 let case = Case {
                     phase,
                     ..case(faulty, MessageType::StopStorageRequest, fault)
                 };
-                for part in Part::of(case.layout).filter(|part| *part != faulty) {
+                for part in Part::roles(case.layout).filter(|part| *part != faulty) {
                     // A service that is asked to exit while it serves I/Os ends the session with its targets in order.
                     let is_closed = faulty == Part::Service
                         && fault.is_request()

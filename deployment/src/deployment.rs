@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use serde::Serialize;
+
 use crate::implementation::{self, Implementation, Layout, Role};
 use crate::log::{self, LogEvent, waits_for_initiator};
 use crate::process::{Exit, Failure, Process, Signal};
@@ -18,7 +20,8 @@ const DRAIN: Duration = Duration::from_secs(2);
 const TICK: Duration = Duration::from_millis(5);
 
 /// A process of a deployment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Part {
     Initiator,
     /// A server of a block device, such as NBD's, as a client of the service.
@@ -29,6 +32,12 @@ pub enum Part {
 }
 
 impl Part {
+    /// The parts that are roles: all but the front end.
+    pub fn roles(layout: Layout) -> impl Iterator<Item = Self> {
+        let targets = (0..layout.targets().len()).map(Self::Target);
+        [Self::Initiator, Self::Service].into_iter().chain(targets)
+    }
+
     /// Name in errors.
     ///
     /// # Panics
@@ -88,8 +97,8 @@ pub struct Deployment {
     /// Time in which a process has to start, to exit, or to log what is waited for.
     limit: Duration,
     ports: Vec<u16>,
-    /// Layout of the service, and the ports at which it reaches the targets.
-    reached: (Layout, Vec<u16>),
+    /// Layout of the service, and the ports at which it reaches the targets; `None` for the deployment's own.
+    reached: Option<(Layout, Vec<u16>)>,
     channel: String,
     /// `true` if targets have the flag for the address that they listen on; the reference's do not.
     binds: bool,
@@ -105,18 +114,29 @@ impl Deployment {
     ///
     /// There is no free port.
     pub fn new(sandbox: Sandbox, layout: Layout, limit: Duration) -> Result<Self, Failure> {
-        let ports = layout.targets().iter().map(|_| sandbox.port());
-        let ports = ports.collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
             layout,
             limit,
-            reached: (layout, ports.clone()),
-            ports,
+            reached: None,
+            ports: reserve_ports(&sandbox, layout)?,
             channel: sandbox.channel().to_owned(),
             binds: false,
             parts: BTreeMap::new(),
             sandbox,
         })
+    }
+
+    /// Terminates all processes and removes their command lines, to begin with another layout in the same sandbox.
+    ///
+    /// # Errors
+    ///
+    /// There is no free port.
+    pub fn reset(&mut self, layout: Layout) -> Result<(), Failure> {
+        self.parts.clear();
+        self.ports = reserve_ports(&self.sandbox, layout)?;
+        self.layout = layout;
+        self.reached = None;
+        Ok(())
     }
 
     /// A deployment of this project's roles with full redundancy, which serves consecutive sessions: each target stores its blocks in a
@@ -202,7 +222,27 @@ impl Deployment {
     /// Layout of the service from its next start on, and the ports, in the order of [`Layout::targets`], at which it reaches the targets, such
     /// as those of a relay. By default, these are the deployment's own.
     pub fn reach_targets_at(&mut self, layout: Layout, ports: Vec<u16>) {
-        self.reached = (layout, ports);
+        self.reached = Some((layout, ports));
+    }
+
+    /// Name of the service's channel, for service and clients from their next start on. By default, it is the sandbox's.
+    pub fn set_channel(&mut self, name: String) {
+        self.channel = name;
+    }
+
+    /// Reserves another port for a target, from its next start on, and returns it.
+    ///
+    /// # Errors
+    ///
+    /// There is no free port.
+    ///
+    /// # Panics
+    ///
+    /// The layout has no such target.
+    pub fn move_target(&mut self, target: usize) -> Result<u16, Failure> {
+        let port = self.sandbox.port()?;
+        self.ports[target] = port;
+        Ok(port)
     }
 
     /// Starts all parts that have a command and are not running, targets first, and waits until each is ready.
@@ -250,7 +290,7 @@ impl Deployment {
     /// The part has no command, or the program cannot be started.
     pub fn spawn(&mut self, part: Part) -> Result<(), Failure> {
         let name = part.name(self.layout);
-        let command = self.command(part)?;
+        let command = self.command_line(part)?;
         let slot = self.slot(part)?;
         slot.process = None;
         slot.starts += 1;
@@ -291,9 +331,14 @@ impl Deployment {
         Ok(())
     }
 
-    /// The complete command line of a part.
-    fn command(&mut self, part: Part) -> Result<Command, Failure> {
-        let own = crate::copy(&self.slot(part)?.command);
+    /// The complete command line of a part, with the flags by which the processes reach each other.
+    ///
+    /// # Errors
+    ///
+    /// The part has no command.
+    pub fn command_line(&self, part: Part) -> Result<Command, Failure> {
+        let slot = self.parts.get(&part).ok_or_else(|| self.no_part(part))?;
+        let own = crate::copy(&slot.command);
         let environment: Vec<_> = own
             .get_envs()
             .filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())))
@@ -301,7 +346,14 @@ impl Deployment {
         let (sandbox, channel) = (&self.sandbox, &self.channel);
         let mut command = match part {
             Part::Target(target) => sandbox.target(own, self.ports[target]),
-            Part::Service => sandbox.service(own, self.reached.0, &self.reached.1, channel),
+            Part::Service => {
+                let reached = self.reached.as_ref();
+                let (layout, ports) = reached
+                    .map_or((self.layout, &self.ports), |(layout, ports)| {
+                        (*layout, ports)
+                    });
+                sandbox.service(own, layout, ports, channel)
+            }
             Part::Initiator | Part::FrontEnd => sandbox.initiator(own, channel),
         };
         if self.binds
@@ -318,9 +370,12 @@ impl Deployment {
     }
 
     fn slot(&mut self, part: Part) -> Result<&mut Slot, Failure> {
-        let name = part.name(self.layout);
-        let slot = self.parts.get_mut(&part);
-        slot.ok_or_else(|| Failure::new(name, "is not a part of the deployment"))
+        let missing = self.no_part(part);
+        self.parts.get_mut(&part).ok_or(missing)
+    }
+
+    fn no_part(&self, part: Part) -> Failure {
+        Failure::new(part.name(self.layout), "is not a part of the deployment")
     }
 
     /// The process of a part that was started. It may have exited.
@@ -520,6 +575,11 @@ impl Deployment {
             !it.redundancy().is_offline(target)
         })
     }
+}
+
+fn reserve_ports(sandbox: &Sandbox, layout: Layout) -> Result<Vec<u16>, Failure> {
+    let ports = layout.targets().iter().map(|_| sandbox.port());
+    Ok(ports.collect::<Result<_, _>>()?)
 }
 
 /// Name of the log of a start, without its suffix.

@@ -109,6 +109,11 @@ pub struct Exit {
 }
 
 impl Exit {
+    /// Code of a process that exited by itself.
+    pub fn code(&self) -> Option<i32> {
+        self.status?.code()
+    }
+
     /// Returns `true` if the process exited by itself with status 0.
     pub fn succeeded(&self) -> bool {
         self.status.is_some_and(|status| status.success())
@@ -257,9 +262,13 @@ impl Process {
             .is_none_or(|pid| !matches!(waitid(WaitId::Pid(pid), peek), Ok(None)))
     }
 
-    /// Same as [`Process::has_ended`].
-    pub fn is_over(&self) -> bool {
-        self.has_ended()
+    /// Exit status, if it has exited. As [`Process::has_ended`], does not reap it.
+    pub fn exit_status(&self) -> Option<ExitStatus> {
+        let peek = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        let exit = waitid(WaitId::Pid(self.pid()?), peek).ok().flatten()?;
+        let signal = || exit.terminating_signal().unwrap_or_default();
+        let status = exit.exit_status().map_or_else(signal, |code| code << 8);
+        Some(ExitStatus::from_raw(status))
     }
 
     /// Waits until it has exited, or until `deadline`, without reaping it.
@@ -303,15 +312,8 @@ impl Process {
 
     /// Reason why a wait for readiness has ended.
     pub(crate) fn not_ready(&self, limit: Duration, interrupted: impl Fn() -> bool) -> NotReady {
-        let peek = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
-        let exit = self
-            .pid()
-            .and_then(|pid| waitid(WaitId::Pid(pid), peek).ok().flatten());
-        match exit {
-            Some(exit) => NotReady::Exited(ExitStatus::from_raw(exit.exit_status().map_or_else(
-                || exit.terminating_signal().unwrap_or_default(),
-                |code| code << 8,
-            ))),
+        match self.exit_status() {
+            Some(status) => NotReady::Exited(status),
             None if interrupted() => NotReady::Interrupted,
             None => NotReady::TimedOut(limit),
         }
@@ -427,13 +429,13 @@ impl Process {
     ///
     /// The process has exited, or `deadline` has passed. The process is not terminated.
     pub fn wait_for_output<T>(
-        &mut self,
+        &self,
         what: &str,
         deadline: Instant,
         find: impl Fn(&str) -> Option<T>,
     ) -> Result<T, String> {
         loop {
-            let status = self.status();
+            let status = self.exit_status();
             if let Some(found) = find(&self.stderr()) {
                 return Ok(found);
             }
@@ -819,7 +821,7 @@ mod tests {
         assert_eq!(process.find_line(1, long, one), Some(()));
         assert_eq!(process.line_count(), 3);
         process.wait_for_end(default_deadline());
-        assert!(process.is_over());
+        assert!(process.has_ended());
         assert_eq!(process.find_line(3, long, one), None);
         let log = std::fs::read_to_string(&path).expect("a log");
         assert_eq!(log, "one\ntwo\none\n");

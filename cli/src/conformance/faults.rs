@@ -211,11 +211,11 @@ impl<'a> Table<'a> {
     /// Writes the rows of one deployment, whose cases are contiguous.
     fn write_suite(f: &mut fmt::Formatter<'_>, cases: &[Tried]) -> fmt::Result {
         let Case { layout, .. } = cases[0].case;
-        let parts: Vec<Part> = Part::of(layout)
+        let parts: Vec<Part> = Part::roles(layout)
             .filter(|part| cases.iter().any(|tried| tried.case.faulty == *part))
             .collect();
         let mut table = Builder::new();
-        let labels = parts.iter().map(|part| part.label(layout));
+        let labels = parts.iter().map(|part| part.name(layout));
         table.push_record(
             [cases[0].case.suite()]
                 .into_iter()

@@ -2,10 +2,10 @@
 
 use std::fmt;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use deployment::Part;
 use deployment::implementation::Role;
 use deployment::log::{self, LogEvent};
 use deployment::process::{Exit, Process, Signal};
@@ -13,7 +13,7 @@ use deployment::sandbox::Sandbox;
 use wire::control::MessageType;
 
 use super::relay::{FaultyLine, Held, Moment};
-use super::{Case, Fault, Interrupted, Mode, Part, Phase, Settings};
+use super::{Case, Fault, Interrupted, Mode, Phase, Settings};
 use crate::violation::{During as _, Violation};
 
 /// Name of the file with the expected contents of the storage.
@@ -23,18 +23,20 @@ pub(super) const READY: Duration = Duration::from_secs(60);
 /// Polling interval of all waits.
 const TICK: Duration = Duration::from_millis(2);
 
-/// A deployment. Its roles are in the order of their start: targets, service, initiator.
+/// A deployment, with a relay between its service and its targets.
 pub(super) struct Deployment<'a> {
     pub(super) settings: &'a Settings,
     pub(super) case: Case,
     /// Index of the case in the run, by which concurrent cases prefer different CPUs.
     pub(super) number: usize,
     pub(super) interrupted: Interrupted<'a>,
-    pub(super) sandbox: Sandbox,
+    /// The roles' current processes.
+    pub(super) roles: deployment::Deployment,
+    /// Processes that others have replaced, the oldest first.
+    replaced: Vec<(Part, Process)>,
     pub(super) line: FaultyLine,
-    /// Ports that the targets listen on.
-    pub(super) ports: Vec<u16>,
-    pub(super) running: Vec<Running>,
+    /// Work of the next initiator.
+    work: Work,
     /// `true` once the fault was injected: roles that are started afterwards are replacements.
     pub(super) is_struck: bool,
     /// `true` once no further fault will be injected: timeouts are then long.
@@ -60,76 +62,88 @@ impl<'a> Deployment<'a> {
             case,
             number,
             interrupted,
-            sandbox,
+            roles: deployment::Deployment::new(sandbox, case.layout, READY)?,
+            replaced: Vec::new(),
             line: FaultyLine::start(&[]).during("a relay")?,
-            ports: Vec::new(),
-            running: Vec::new(),
+            work: Work::WriteAndRead,
             is_struck: false,
             is_calm: false,
             ended: Vec::new(),
             failed_sessions: 0,
         };
-        for index in 0..case.layout.targets().len() {
-            let port = deployment.port()?;
-            deployment.start_target(index, port, 0)?;
-            deployment.ports.push(port);
-        }
-        deployment.line = FaultyLine::start(&deployment.ports).during("a relay")?;
-        deployment.start_service(deployment.sandbox.channel().to_owned())?;
-        deployment.role(Part::Service)?.logs(
-            LogEvent::WaitingForInitiator,
-            1,
-            default_deadline(),
-        )?;
+        deployment.line = FaultyLine::start(deployment.roles.ports()).during("a relay")?;
+        let ports = deployment.line.ports().to_vec();
+        deployment.roles.reach_targets_at(case.layout, ports);
+        deployment.start_servers()?;
         Ok(deployment)
     }
 
-    /// Reserves a port for a target.
-    fn port(&self) -> Result<u16, Violation> {
-        self.sandbox.port().during("a port")
+    /// Starts targets and service, and waits until each is ready.
+    fn start_servers(&mut self) -> Result<(), Violation> {
+        for index in 0..self.roles.targets() {
+            self.start_target(index)?;
+        }
+        self.start(Part::Service)?;
+        Ok(self.roles.wait_until_ready(Part::Service)?)
     }
 
-    fn start(
-        &mut self,
-        part: Part,
-        command: std::process::Command,
-    ) -> Result<&mut Running, Violation> {
-        let role = Running::start(part, part.label(self.case.layout), command)?;
-        self.running.push(role);
-        self.role(part)
+    /// Starts a role, and keeps its former process, if there is one, for the verdict.
+    fn start(&mut self, part: Part) -> Result<(), Violation> {
+        if let Ok(former) = self.roles.take(part) {
+            self.replaced.push((part, former));
+        }
+        let command = match part {
+            Part::Target(index) => self.target(index)?,
+            Part::Service => self.service()?,
+            Part::Initiator | Part::FrontEnd => self.initiator()?,
+        };
+        self.roles.set_command(part, command);
+        Ok(self.roles.spawn(part)?)
     }
 
     /// Starts a target and waits until it listens.
-    pub(super) fn start_target(
-        &mut self,
-        index: usize,
-        port: u16,
-        generation: u32,
-    ) -> Result<(), Violation> {
-        let command = self.target(index, port, generation)?;
-        let target = self.start(Part::Target(index), command)?;
-        let listening = target.process.wait_until_listening(port, READY, || false);
-        listening.map_err(|why| Violation::new(format!("{} {why}", target.label())))
+    fn start_target(&mut self, index: usize) -> Result<(), Violation> {
+        self.start(Part::Target(index))?;
+        Ok(self.roles.wait_until_ready(Part::Target(index))?)
     }
 
-    /// Starts a service, whether or not its targets are running.
-    pub(super) fn start_service(&mut self, channel: String) -> Result<(), Violation> {
-        let command = self.service(self.line.ports(), &channel)?;
-        self.start(Part::Service, command).map(drop)
+    fn start_initiator(&mut self, work: Work) -> Result<(), Violation> {
+        self.work = work;
+        self.start(Part::Initiator)
     }
 
-    pub(super) fn start_initiator(&mut self, work: Work, channel: &str) -> Result<(), Violation> {
-        let command = self.initiator(work, channel)?;
-        self.start(Part::Initiator, command).map(drop)
+    /// Current process of a role.
+    fn role(&self, part: Part) -> Result<&Process, Violation> {
+        let role = self.roles.process(part);
+        role.ok_or_else(|| Violation::new(format!("there is no {}", part.name(self.case.layout))))
     }
 
-    /// Current process of a role: the one that was started last.
-    pub(super) fn role(&mut self, part: Part) -> Result<&mut Running, Violation> {
-        self.running
-            .iter_mut()
-            .rev()
-            .find(|role| role.part == part)
-            .ok_or_else(|| Violation::new(format!("there is no {}", part.label(self.case.layout))))
+    /// All processes, current ones last.
+    fn all(&self) -> impl Iterator<Item = (Part, &Process)> {
+        let replaced = self.replaced.iter().map(|(part, process)| (*part, process));
+        let current = self.roles.started().into_iter();
+        replaced.chain(current.filter_map(|part| Some((part, self.roles.process(part)?))))
+    }
+
+    /// The process that the fault is injected into.
+    fn victim(&self) -> Result<&Process, Violation> {
+        let mut all = self.all();
+        let victim = all.find(|(part, _)| *part == self.case.faulty);
+        let (_, victim) = victim.ok_or_else(|| Violation::new("there is no faulty role"))?;
+        Ok(victim)
+    }
+
+    /// Exit status and output of all processes, replaced ones first. Kills those that are still running.
+    pub(super) fn take_ended(&mut self) -> Vec<Ended> {
+        let mut all = std::mem::take(&mut self.replaced);
+        for part in self.roles.started() {
+            all.extend(self.roles.take(part).map(|process| (part, process)));
+        }
+        let ended = all.into_iter().map(|(part, process)| Ended {
+            part,
+            exit: process.kill_into_exit(),
+        });
+        ended.collect()
     }
 
     /// Brings the session to the phase of the fault. Returns the held frame, if the phase is one.
@@ -147,13 +161,12 @@ impl<'a> Deployment<'a> {
             Phase::Io => Work::Endless,
             _ => Work::WriteAndRead,
         };
-        let channel = self.sandbox.channel().to_owned();
-        self.start_initiator(work, &channel)?;
+        self.start_initiator(work)?;
         let Some(trap) = trap else {
             return self.wait_until_written().map(|()| None);
         };
         let interrupted = self.interrupted;
-        let initiator = &*self.role(Part::Initiator)?;
+        let initiator = self.role(Part::Initiator)?;
         let held = trap.wait(default_deadline(), || {
             interrupted() || initiator.has_ended()
         });
@@ -162,10 +175,11 @@ impl<'a> Deployment<'a> {
     }
 
     /// Waits until every block has been written by an initiator that keeps writing and reading.
-    fn wait_until_written(&mut self) -> Result<(), Violation> {
+    fn wait_until_written(&self) -> Result<(), Violation> {
         let deadline = default_deadline();
-        while !self.is_written()? {
-            if self.role(Part::Initiator)?.has_ended() {
+        let initiator = self.role(Part::Initiator)?;
+        while initiator.count_events(is_past_all_blocks) == 0 {
+            if initiator.has_ended() {
                 return Err(Violation::new(
                     "the initiator ended before it had written all blocks",
                 ));
@@ -176,12 +190,6 @@ impl<'a> Deployment<'a> {
             std::thread::sleep(TICK);
         }
         Ok(())
-    }
-
-    /// Returns `true` if each block was written. Each operation of the initiator is on the next block.
-    fn is_written(&mut self) -> Result<bool, Violation> {
-        let initiator = &self.role(Part::Initiator)?.process;
-        Ok(initiator.count_events(is_past_all_blocks) != 0)
     }
 
     /// Injects the fault, and then passes a held frame on: after the exit of a killed role, without waiting for other events.
@@ -196,13 +204,11 @@ impl<'a> Deployment<'a> {
         let role = self.role(faulty)?;
         role.signal(fault.signal());
         match fault {
-            Fault::Kill if !role.ends(default_deadline()) => {
+            Fault::Kill if !ends(role, default_deadline()) => {
                 return Err(Violation::new("SIGKILL does not end it"));
             }
             // It had completed its work, and has just exited.
-            Fault::Stop
-                if !role.process.wait_until_stopped(default_deadline()) && !role.has_ended() =>
-            {
+            Fault::Stop if !role.wait_until_stopped(default_deadline()) && !role.has_ended() => {
                 return Err(Violation::new("SIGSTOP does not stop it"));
             }
             _ => {}
@@ -210,8 +216,8 @@ impl<'a> Deployment<'a> {
         if let (Mode::Serving, Part::Target(index), Fault::Stop) = (mode, faulty, fault) {
             // The stopped target keeps its port and its file. The service may connect to the replacement as soon as
             // the frame is passed on.
-            let port = self.port()?;
-            self.start_target(index, port, 1)?;
+            let port = self.roles.move_target(index)?;
+            self.start_target(index)?;
             self.line.redirect(self.case.channel(), port);
         }
         drop(held);
@@ -219,7 +225,7 @@ impl<'a> Deployment<'a> {
     }
 }
 
-/// Returns `true` if a run has visited all blocks twice.
+/// Returns `true` if a run has visited all blocks twice: each operation of an initiator is on the next block.
 fn is_past_all_blocks(event: LogEvent<'_>) -> bool {
     matches!(event, LogEvent::Progress { operations } if operations >= 2 * BLOCKS as u64)
 }
@@ -229,88 +235,55 @@ pub(super) fn default_deadline() -> Instant {
     Instant::now() + READY
 }
 
-/// Prefix of the line in which every role reports the reason of its failure.
-const ERROR: &str = "error: ";
-
-/// A running role of the deployment.
-pub(super) struct Running {
-    pub(super) part: Part,
-    process: Process,
+/// Waits for a process to exit; `false` if it is still running at `deadline`.
+fn ends(process: &Process, deadline: Instant) -> bool {
+    process.wait_for_end(deadline);
+    process.has_ended()
 }
 
-impl Running {
-    fn start(part: Part, label: &'static str, command: Command) -> Result<Self, Violation> {
-        Ok(Self {
-            part,
-            process: Process::spawn(label, command)?,
-        })
-    }
-
-    pub(super) fn label(&self) -> &'static str {
-        self.process.role()
-    }
-
-    pub(super) fn signal(&self, signal: Signal) {
-        self.process.signal(signal);
-    }
-
-    /// Waits for the process to exit; `false` if it is still running at `deadline`.
-    pub(super) fn ends(&mut self, deadline: Instant) -> bool {
-        self.process.wait(deadline).is_some()
-    }
-
-    pub(super) fn has_ended(&self) -> bool {
-        self.process.has_ended()
-    }
-
-    /// Returns `true` once it has exited with status 0.
-    fn is_well(&mut self) -> bool {
-        self.process.status().is_some_and(|status| status.success())
-    }
-
-    /// Waits until the role has logged the event at least `times` times.
-    pub(super) fn logs(
+impl Deployment<'_> {
+    /// Waits until a role has logged the event at least `times` times.
+    fn logs(
         &self,
+        part: Part,
         event: LogEvent<'_>,
         times: usize,
         deadline: Instant,
     ) -> Result<(), Violation> {
-        let logged = self.process.wait_for_event(event, times, deadline);
+        let logged = self.role(part)?.wait_for_event(event, times, deadline);
         // Without the output, which is in the report.
         logged.map_err(|failure| Violation::new(format!("{} {}", failure.role, failure.what)))
     }
 
-    /// Waits until the role has logged an event for which `is_awaited` returns `true`. `what` describes it in the error.
+    /// Waits until a role has logged an event for which `is_awaited` returns `true`. `what` describes it in the error.
     fn logs_any(
-        &mut self,
+        &self,
+        part: Part,
         what: &str,
         deadline: Instant,
         is_awaited: impl Fn(LogEvent<'_>) -> bool,
     ) -> Result<(), Violation> {
-        self.says_what(what, deadline, |text| {
-            log::events(text).any(&is_awaited).then_some(())
+        self.log_satisfies(part, what, deadline, |log| {
+            log::events(log).any(&is_awaited)
         })
     }
 
-    /// Waits until `find` returns a value for the role's log. `what` describes the value in the error.
-    fn says_what<T>(
-        &mut self,
+    /// Waits until the log of a role fulfils a condition. `what` describes it in the error.
+    fn log_satisfies(
+        &self,
+        part: Part,
         what: &str,
         deadline: Instant,
-        find: impl Fn(&str) -> Option<T>,
-    ) -> Result<T, Violation> {
-        let found = self.process.wait_for_output(what, deadline, find);
+        is_satisfied: impl Fn(&str) -> bool,
+    ) -> Result<(), Violation> {
+        let find = |log: &str| is_satisfied(log).then_some(());
+        let found = self.role(part)?.wait_for_output(what, deadline, find);
         found.map_err(Violation::new)
     }
-
-    /// Exit status and output. Kills a process that is still running.
-    pub(super) fn into_ended(self) -> Ended {
-        Ended {
-            part: self.part,
-            exit: self.process.kill_into_exit(),
-        }
-    }
 }
+
+/// Prefix of the line in which every role reports the reason of its failure.
+const ERROR: &str = "error: ";
 
 /// A role that has exited.
 #[derive(Debug)]
@@ -388,7 +361,7 @@ impl Deployment<'_> {
         let mut command = implementation.command(role)?;
         let cpus = &self.settings.cpus;
         let index = match part {
-            Part::Initiator => self.number,
+            Part::Initiator | Part::FrontEnd => self.number,
             Part::Service => self.number + 1,
             Part::Target(index) => self.number + 2 + index,
         };
@@ -397,26 +370,17 @@ impl Deployment<'_> {
         Ok(command)
     }
 
-    /// Backing file of a target; a replacement target has its own.
-    fn backing_file(&self, index: usize, generation: u32) -> PathBuf {
-        self.sandbox.path(&format!("blocks-{index}-{generation}"))
-    }
-
-    pub(super) fn target(
-        &self,
-        index: usize,
-        port: u16,
-        generation: u32,
-    ) -> Result<Command, Violation> {
+    fn target(&self, index: usize) -> Result<Command, Violation> {
         let size = match self.case.mode {
             Mode::Degraded => self.case.layout.chunk_size(BLOCK_SIZE),
             Mode::Once | Mode::Serving => self.case.layout.target_block_size(BLOCK_SIZE),
         };
-        let command = self.command(Role::Target, Part::Target(index))?;
-        let mut command = self.sandbox.target(command, port);
+        // A replacement at another port has an empty storage of its own.
+        let file = format!("blocks-{}", self.roles.ports()[index]);
+        let mut command = self.command(Role::Target, Part::Target(index))?;
         command
             .arg("--backing-file")
-            .arg(self.backing_file(index, generation))
+            .arg(self.roles.sandbox.path(&file))
             .args(["--block-count", &BLOCKS.to_string()])
             .args(["--block-size", &size.to_string()]);
         if self.case.fault == Fault::Stop && !self.is_calm {
@@ -435,11 +399,10 @@ impl Deployment<'_> {
         }
     }
 
-    pub(super) fn service(&self, ports: &[u16], channel: &str) -> Result<Command, Violation> {
+    fn service(&self) -> Result<Command, Violation> {
         let layout = self.case.layout;
         let seconds = self.timeout().as_secs().to_string();
-        let command = self.command(layout.service(), Part::Service)?;
-        let mut command = self.sandbox.service(command, layout, ports, channel);
+        let mut command = self.command(layout.service(), Part::Service)?;
         command
             .args(["--control-timeout", &seconds])
             .args(["--io-timeout", &seconds]);
@@ -454,18 +417,17 @@ impl Deployment<'_> {
         Ok(command)
     }
 
-    pub(super) fn initiator(&self, work: Work, channel: &str) -> Result<Command, Violation> {
+    fn initiator(&self) -> Result<Command, Violation> {
         let seconds = self.timeout().as_secs().to_string();
-        let strategy = match work {
+        let strategy = match self.work {
             Work::Endless | Work::WriteAndRead => "read_write_data_validity_test",
             Work::Read => "read_only_data_validity_test",
         };
-        let operations = match work {
+        let operations = match self.work {
             Work::Endless => ENDLESS,
             Work::WriteAndRead | Work::Read => OPERATIONS,
         };
-        let command = self.command(Role::Initiator, Part::Initiator)?;
-        let mut command = self.sandbox.initiator(command, channel);
+        let mut command = self.command(Role::Initiator, Part::Initiator)?;
         command
             .args(["--control-timeout", &seconds])
             .args(["--io-timeout", &seconds])
@@ -473,8 +435,8 @@ impl Deployment<'_> {
             .args(["--run-limit-operation-count", operations])
             .args(["--transaction-count", TRANSACTIONS])
             .arg("--storage-plain-content")
-            .arg(self.sandbox.path(CONTENT));
-        if work == Work::Endless {
+            .arg(self.roles.sandbox.path(CONTENT));
+        if self.work == Work::Endless {
             command.args(["--progress", "always"]);
         }
         Ok(command)
@@ -501,9 +463,10 @@ impl Deployment<'_> {
         let mut problems = Vec::new();
         self.is_calm = true;
         problems.extend(self.play_again().err().map(|why| format!("restart: {why}")));
-        for mut role in std::mem::take(&mut self.running) {
-            role.ends(default_deadline());
-            let ended = role.into_ended();
+        for (_, process) in self.all() {
+            process.wait_for_end(default_deadline());
+        }
+        for ended in self.take_ended() {
             match ended.complaint(false) {
                 Some(complaint) => problems.push(format!("restart: {complaint}")),
                 None if !ended.exit.succeeded() => {
@@ -517,19 +480,13 @@ impl Deployment<'_> {
     }
 
     fn play_again(&mut self) -> Result<(), Violation> {
-        for index in 0..self.ports.len() {
-            self.start_target(index, self.ports[index], 0)?;
-        }
-        let channel = self.sandbox.channel().to_owned();
-        self.start_service(channel.clone())?;
-        self.role(Part::Service)?
-            .logs(LogEvent::WaitingForInitiator, 1, default_deadline())?;
+        self.start_servers()?;
         let work = if self.case.phase.is_written() {
             Work::Read
         } else {
             Work::WriteAndRead
         };
-        self.good_session(work, &channel)
+        self.good_session(work)
     }
 
     /// Returns `true` if the case includes a restart; [`Mode::Serving`] already runs a further session.
@@ -568,15 +525,15 @@ impl Deployment<'_> {
         let mut aftermath = Aftermath::default();
         if self.case.phase == Phase::Waiting && self.case.fault == Fault::Stop {
             // A stopped role with no outstanding response is not detected.
-            let channel = self.sandbox.channel().to_owned();
-            self.start_initiator(Work::WriteAndRead, &channel)?;
+            self.start_initiator(Work::WriteAndRead)?;
         }
         if self.case.is_survived() {
             self.lose_and_regain()?;
         } else if self.case.mode == Mode::Serving {
             self.serve_on(&mut aftermath, started)?;
         } else {
-            let others = |deployment: &Self, role: &Running| role.part != deployment.case.faulty;
+            let faulty = self.case.faulty;
+            let others = |part: Part| part != faulty;
             // The frame is one target's; the service may not have sent the request to the others yet.
             let first = [
                 Phase::Waiting,
@@ -584,51 +541,43 @@ impl Deployment<'_> {
                 Phase::Frame(MessageType::QueryStorageResponse, 0),
             ];
             if first.contains(&self.case.phase) {
-                let is_target = |role: &Running| matches!(role.part, Part::Target(_));
-                let askers = |deployment: &Self, role: &Running| {
-                    others(deployment, role) && !is_target(role)
-                };
+                let is_target = |part: Part| matches!(part, Part::Target(_));
+                let askers = |part: Part| others(part) && !is_target(part);
                 self.all_end(askers, &mut aftermath.problems);
                 // Targets without a request have no session to end, and keep running.
-                for role in self.running.iter().filter(|role| is_target(role)) {
-                    role.signal(Signal::TERM);
+                for index in 0..self.roles.targets() {
+                    self.roles.signal(Part::Target(index), Signal::TERM);
                 }
             }
             self.all_end(others, &mut aftermath.problems);
             aftermath.noticed = started.elapsed();
-            self.wake_victim();
-            self.all_end(|_, _| true, &mut aftermath.problems);
+            self.wake_victim()?;
+            self.all_end(|_| true, &mut aftermath.problems);
         }
         self.judge(&mut aftermath.problems);
         Ok(aftermath)
     }
 
-    /// Waits for some roles to exit, and reports those that do not.
-    fn all_end(&mut self, who: impl Fn(&Self, &Running) -> bool, problems: &mut Vec<String>) {
+    /// Waits for the processes of some roles to exit, and reports those that do not.
+    fn all_end(&self, is_awaited: impl Fn(Part) -> bool, problems: &mut Vec<String>) {
         let notice = self.settings.notice;
         let deadline = Instant::now() + notice;
-        for index in 0..self.running.len() {
-            if !who(self, &self.running[index]) {
-                continue;
-            }
-            let role = &mut self.running[index];
-            if !role.ends(deadline) {
+        for (_, process) in self.all().filter(|(part, _)| is_awaited(*part)) {
+            if !ends(process, deadline) {
                 let seconds = notice.as_secs();
-                problems.push(format!("{} still ran after {seconds} s", role.label()));
-                role.signal(Signal::KILL);
-                role.ends(default_deadline());
+                problems.push(format!("{} still ran after {seconds} s", process.role()));
+                process.signal(Signal::KILL);
+                process.wait_for_end(default_deadline());
             }
         }
     }
 
     /// Continues the stopped role, which then detects that its peers have disconnected.
-    fn wake_victim(&mut self) {
-        let Self { running, case, .. } = self;
-        if case.fault == Fault::Stop
-            && let Some(role) = running.iter().find(|role| role.part == case.faulty)
-        {
-            role.signal(Signal::CONT);
+    fn wake_victim(&self) -> Result<(), Violation> {
+        if self.case.fault == Fault::Stop {
+            self.victim()?.signal(Signal::CONT);
         }
+        Ok(())
     }
 
     /// Checks the exit status of every role and moves it to `ended`.
@@ -636,8 +585,7 @@ impl Deployment<'_> {
         let case = self.case;
         // The first process of a role is the one that was running at the time of the fault.
         let mut seen = Vec::new();
-        for role in std::mem::take(&mut self.running) {
-            let ended = role.into_ended();
+        for ended in self.take_ended() {
             let was_there = !seen.contains(&ended.part);
             seen.push(ended.part);
             let is_faulty = was_there && ended.part == case.faulty;
@@ -660,42 +608,38 @@ impl Deployment<'_> {
     /// Checks that the other roles serve the next session, with a replacement of the faulty role.
     fn serve_on(&mut self, aftermath: &mut Aftermath, started: Instant) -> Result<(), Violation> {
         let case = self.case;
-        let is_initiator = |_: &Self, role: &Running| role.part == Part::Initiator;
-        let targets = 0..self.ports.len();
         if case.faulty != Part::Initiator {
-            self.all_end(is_initiator, &mut aftermath.problems);
+            self.all_end(|part| part == Part::Initiator, &mut aftermath.problems);
         }
         let deadline = Instant::now() + self.settings.notice;
-        for index in targets {
+        for index in 0..self.roles.targets() {
             let is_connected = case.phase != Phase::Waiting || case.faulty == Part::Service;
             if case.faulty != Part::Target(index) && is_connected {
-                let target = self.role(Part::Target(index))?;
-                target.logs_any("the end of its client", deadline, is_end)?;
+                let target = Part::Target(index);
+                self.logs_any(target, "the end of its client", deadline, is_end)?;
             }
         }
-        let mut channel = self.sandbox.channel().to_owned();
         let mut has_content = case.phase.is_written();
         let mut ready = 2;
         match (case.faulty, case.fault) {
-            (Part::Initiator, _) => {}
+            (Part::Initiator | Part::FrontEnd, _) => {}
             // The replacement has an empty storage.
             (Part::Target(_), Fault::Stop) => has_content = false,
-            (Part::Target(index), _) => {
-                self.start_target(index, self.ports[index], 0)?;
-            }
+            (Part::Target(index), _) => self.start_target(index)?,
             (Part::Service, fault) => {
                 if fault == Fault::Stop {
                     // The stopped service still has its channel, too.
-                    channel.push_str("-next");
+                    let next = format!("{}-next", self.roles.sandbox.channel());
+                    self.roles.set_channel(next);
                 }
-                self.start_service(channel.clone())?;
+                self.start(Part::Service)?;
                 ready = 1;
             }
         }
         self.wait_until_ready(ready, deadline)?;
         aftermath.noticed = started.elapsed();
         if case.fault == Fault::Stop {
-            self.wake_in_a_session(&channel, &mut aftermath.problems)?;
+            self.wake_in_a_session(&mut aftermath.problems)?;
             self.wait_until_ready(ready + 1, default_deadline())?;
             has_content = true;
         }
@@ -704,69 +648,64 @@ impl Deployment<'_> {
         } else {
             Work::WriteAndRead
         };
-        self.good_session(work, &channel)?;
+        self.good_session(work)?;
         // They would otherwise wait for the next session indefinitely.
-        for role in &self.running {
-            role.signal(Signal::TERM);
+        for (_, process) in self.all() {
+            process.signal(Signal::TERM);
         }
-        self.all_end(|_, _| true, &mut aftermath.problems);
+        self.all_end(|_| true, &mut aftermath.problems);
         Ok(())
     }
 
     /// Waits until the service has announced its readiness this many times, and each target has a client.
-    fn wait_until_ready(&mut self, times: usize, deadline: Instant) -> Result<(), Violation> {
-        self.role(Part::Service)?
-            .logs(LogEvent::WaitingForInitiator, times, deadline)?;
-        for index in 0..self.ports.len() {
-            let target = self.role(Part::Target(index))?;
-            target.says_what("the service connected", deadline, |text| {
+    fn wait_until_ready(&self, times: usize, deadline: Instant) -> Result<(), Violation> {
+        self.logs(
+            Part::Service,
+            LogEvent::WaitingForInitiator,
+            times,
+            deadline,
+        )?;
+        for index in 0..self.roles.targets() {
+            let target = Part::Target(index);
+            self.log_satisfies(target, "the service connected", deadline, |log| {
                 let count = |is_counted: fn(LogEvent<'_>) -> bool| {
-                    log::events(text).filter(|&event| is_counted(event)).count()
+                    log::events(log).filter(|&event| is_counted(event)).count()
                 };
-                let clients = count(|event| event == LogEvent::Connected);
-                (clients > count(is_end)).then_some(())
+                count(|event| event == LogEvent::Connected) > count(is_end)
             })?;
         }
-        let service = self.role(Part::Service)?;
-        service.says_what("it was ready", deadline, |text| {
+        self.log_satisfies(Part::Service, "it was ready", deadline, |log| {
             let is_state = |event: &LogEvent<'_>| {
                 matches!(
                     event,
                     LogEvent::WaitingForInitiator | LogEvent::NotReady { .. }
                 )
             };
-            let state = log::events(text).filter(is_state).last();
-            (state == Some(LogEvent::WaitingForInitiator)).then_some(())
+            let state = log::events(log).filter(is_state).last();
+            state == Some(LogEvent::WaitingForInitiator)
         })
     }
 
     /// Continues the faulty role during the next session, which must not be affected.
-    fn wake_in_a_session(
-        &mut self,
-        channel: &str,
-        problems: &mut Vec<String>,
-    ) -> Result<(), Violation> {
-        self.start_initiator(Work::Endless, channel)?;
-        let initiator = self.role(Part::Initiator)?;
-        initiator.logs_any("all blocks were written", default_deadline(), |event| {
-            matches!(event, LogEvent::Progress { operations } if operations >= 4 * BLOCKS as u64)
-        })?;
-        self.wake_victim();
-        let faulty = self.case.faulty;
-        let first = self
-            .running
-            .iter_mut()
-            .find(|role| role.part == faulty)
-            .ok_or_else(|| Violation::new("there is no faulty role"))?;
-        if !first.ends(Instant::now() + self.settings.notice) {
-            problems.push(format!("{} has woken up and does not end", first.label()));
+    fn wake_in_a_session(&mut self, problems: &mut Vec<String>) -> Result<(), Violation> {
+        self.start_initiator(Work::Endless)?;
+        self.logs_any(
+            Part::Initiator,
+            "all blocks were written",
+            default_deadline(),
+            |event| matches!(event, LogEvent::Progress { operations } if operations >= 4 * BLOCKS as u64),
+        )?;
+        self.wake_victim()?;
+        let victim = self.victim()?;
+        if !ends(victim, Instant::now() + self.settings.notice) {
+            problems.push(format!("{} has woken up and does not end", victim.role()));
         }
         let initiator = self.role(Part::Initiator)?;
         if initiator.has_ended() {
             return Err(self.failed_session("the next session ended when the faulty role woke up"));
         }
         initiator.signal(Signal::INT);
-        if !initiator.ends(default_deadline()) {
+        if !ends(initiator, default_deadline()) {
             return Err(self.failed_session("the next session's initiator does not end"));
         }
         Ok(())
@@ -779,16 +718,14 @@ impl Deployment<'_> {
     }
 
     /// Runs one session whose initiator must read the expected content.
-    fn good_session(&mut self, work: Work, channel: &str) -> Result<(), Violation> {
-        self.start_initiator(work, channel)?;
+    fn good_session(&mut self, work: Work) -> Result<(), Violation> {
+        self.start_initiator(work)?;
         let initiator = self.role(Part::Initiator)?;
-        if !initiator.ends(default_deadline()) {
-            return Err(self.failed_session("the next session does not end"));
-        }
-        if initiator.is_well() {
-            Ok(())
-        } else {
-            Err(self.failed_session("the next session failed"))
+        initiator.wait_for_end(default_deadline());
+        match initiator.exit_status() {
+            Some(status) if status.success() => Ok(()),
+            Some(_) => Err(self.failed_session("the next session failed")),
+            None => Err(self.failed_session("the next session does not end")),
         }
     }
 
@@ -798,27 +735,27 @@ impl Deployment<'_> {
             return Err(Violation::new("only a target may be offline in a session"));
         };
         let deadline = Instant::now() + self.settings.notice;
-        let service = self.role(Part::Service)?;
-        service.logs_any("a detached target", deadline, |event| {
+        self.logs_any(Part::Service, "a detached target", deadline, |event| {
             matches!(event, LogEvent::TargetDetached(_))
         })?;
-        self.wake_victim();
-        let faulty = self.role(self.case.faulty)?;
-        if !faulty.ends(deadline) {
+        self.wake_victim()?;
+        if !ends(self.victim()?, deadline) {
             return Err(Violation::new("the detached target does not end"));
         }
-        self.start_target(index, self.ports[index], 0)?;
-        let service = self.role(Part::Service)?;
-        service.logs_any("a rebuilt target", default_deadline(), |event| {
-            matches!(event, LogEvent::TargetUpToDate(_))
-        })?;
+        self.start_target(index)?;
+        self.logs_any(
+            Part::Service,
+            "a rebuilt target",
+            default_deadline(),
+            |event| matches!(event, LogEvent::TargetUpToDate(_)),
+        )?;
         let initiator = self.role(Part::Initiator)?;
         if initiator.has_ended() {
             return Err(Violation::new("the session has ended with the target"));
         }
         initiator.signal(Signal::INT);
         let mut problems = Vec::new();
-        self.all_end(|_, _| true, &mut problems);
+        self.all_end(|_| true, &mut problems);
         match problems.pop() {
             Some(problem) => Err(Violation::new(problem)),
             None => Ok(()),
