@@ -3,12 +3,13 @@
 use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use deployment::log::{LogEvent, error_name, events};
+use deployment::process::{Exit, Process, Signal};
 use doca::{
     Access, Buf, BufInventory, Completion, Consumer, CtxState, Device, ErrorCode, Event,
     MemoryRegion, Mmap, Pe, Producer, Rdma, RdmaConnection, Task,
@@ -17,7 +18,6 @@ use role_common::control::{
     ChannelEvent, ComchClientChannel, ControlChannel, TcpServerChannel, Waiter,
 };
 use role_common::shutdown::Shutdown;
-use rustix::process::{Pid, Signal, kill_process};
 use wire::control::{
     ErrorResponse, InitStorage, Message, Payload, RdmaConnectionDetails, RdmaConnectionRole,
     StorageDetails,
@@ -30,17 +30,9 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const TARGET: &str = "storage target";
 const INITIATOR: &str = "initiator";
 
-/// Exit status and output of a process.
-#[derive(Debug)]
-struct Exit {
-    status: ExitStatus,
-    stdout: String,
-    stderr: String,
-}
-
-/// A service process that is killed when the test ends.
+/// A service process that is terminated when the test ends.
 struct Service {
-    child: Child,
+    process: Process,
     channel_name: String,
 }
 
@@ -48,16 +40,11 @@ fn command(args: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_doca_storage_comch_to_rdma_zero_copy"));
     command.args(args.split_whitespace());
     command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    command
 }
 
 /// A CPU that this process may use.
 fn cpu() -> usize {
-    let cpus = rustix::thread::sched_getaffinity(None).expect("affinity");
-    (0..1024).find(|&cpu| cpus.is_set(cpu)).expect("a CPU")
+    deployment::allowed_cpus().expect("affinity")[0]
 }
 
 /// Starts a service for the target at this port, with one CPU and these additional flags.
@@ -69,57 +56,26 @@ fn start(port: u16, args: &str) -> Service {
         "-d 03:00.0 -r 3b:00.0 --storage-server 127.0.0.1:{port} --cpu {} --command-channel-name {channel_name} {args}",
         cpu()
     );
-    let child = command(&args).spawn().expect("started");
     Service {
-        child,
+        process: Process::spawn("service", command(&args)).expect("started"),
         channel_name,
     }
 }
 
 impl Service {
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).expect("signalled");
-    }
-
     /// Waits for the process to exit, which must be soon.
-    fn wait(mut self) -> Exit {
-        let deadline = Instant::now() + TIMEOUT;
-        let status = loop {
-            if let Some(status) = self.child.try_wait().expect("waited") {
-                break status;
-            }
-            assert!(Instant::now() < deadline, "the service does not end");
-            std::thread::sleep(Duration::from_millis(5));
-        };
-        let (mut stdout, mut stderr) = (String::new(), String::new());
-        let (out, err) = (self.child.stdout.take(), self.child.stderr.take());
-        out.expect("piped")
-            .read_to_string(&mut stdout)
-            .expect("readable");
-        err.expect("piped")
-            .read_to_string(&mut stderr)
-            .expect("readable");
-        Exit {
-            status,
-            stdout,
-            stderr,
-        }
+    fn wait(self) -> Exit {
+        let exit = self.process.expect_exit(TIMEOUT, TIMEOUT);
+        exit.unwrap_or_else(|failure| panic!("{failure}"))
     }
 
     /// Waits for it to fail with this code and this value, such as a name, in its last error.
     fn fails_with(self, code: ErrorCode, value: &str) {
         let exit = self.wait();
-        assert_eq!(exit.status.code(), Some(1), "{exit:?}");
+        assert_eq!(exit.code(), Some(1), "{exit:?}");
         assert_eq!(error_name(&exit.stderr), Some(&*code.name()), "{exit:?}");
         let (_, error) = exit.stderr.rsplit_once("error: ").expect("an error");
         assert!(error.contains(value), "expected {value:?} in {exit:?}");
-    }
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -561,7 +517,7 @@ fn unsolicited_result_is_not_forwarded() {
     assert_eq!(deployment.initiator.receive(), READ.answer(0).to_bytes());
     assert!(deployment.initiator.arrived.is_empty());
     let service = deployment.world.service;
-    service.signal(rustix::process::Signal::INT);
+    service.process.signal(Signal::INT);
     let exit = service.wait();
     let expected = LogEvent::UnexpectedResult {
         user_data: stray.user_data,
@@ -609,7 +565,7 @@ fn complete_session_prints_statistics() {
     world.target_answers(|_| Payload::ShutdownResponse);
     assert_eq!(world.answer(), Payload::ShutdownResponse);
     let exit = world.service.wait();
-    assert_eq!(exit.status.code(), Some(0), "{exit:?}");
+    assert_eq!(exit.code(), Some(0), "{exit:?}");
     assert!(exit.stdout.contains(" count: 1\n"), "{exit:?}");
     drop((target, _rdma, _memory));
 }
@@ -673,7 +629,7 @@ fn exit_code_reflects_usage_errors() {
 fn signal_stops_a_service_that_waits_for_its_peers() {
     let service = start(UNUSED_PORT, "");
     std::thread::sleep(Duration::from_millis(300));
-    service.signal(Signal::INT);
+    service.process.signal(Signal::INT);
     service.fails_with(ErrorCode::CONNECTION_ABORTED, TARGET);
 
     let target = TcpListener::bind("127.0.0.1:0").expect("bound");
@@ -681,7 +637,7 @@ fn signal_stops_a_service_that_waits_for_its_peers() {
     let (mut target, _) = target.accept().expect("connected");
     // Connected to its target, it starts to wait for an initiator.
     drop(connect(&service));
-    service.signal(Signal::TERM);
+    service.process.signal(Signal::TERM);
     service.fails_with(ErrorCode::CONNECTION_ABORTED, "query_storage_request");
     let end = target.read(&mut [0]);
     assert!(matches!(end, Ok(0) | Err(_)), "{end:?}");
@@ -694,7 +650,7 @@ fn refused_connection_is_retried_until_the_control_timeout() {
     let service = start(UNUSED_PORT, "--control-timeout 1");
     let exit = service.wait();
     assert!(begin.elapsed() >= Duration::from_secs(1));
-    assert_eq!(exit.status.code(), Some(1), "{exit:?}");
+    assert_eq!(exit.code(), Some(1), "{exit:?}");
     let announced = exit.stderr.matches("--control-timeout").count();
     assert_eq!(announced, 1, "{exit:?}");
     assert_eq!(exit.stderr.matches("error: ").count(), 1, "{exit:?}");
@@ -783,11 +739,11 @@ fn service_that_was_stopped_reads_pending_answers_before_timing_out() {
     let mut world = World::new("--control-timeout 1");
     world.send(Payload::QueryStorageRequest);
     let request = message(&mut world.target);
-    world.service.signal(Signal::STOP);
+    world.service.process.signal(Signal::STOP);
     let answer = request.response(Payload::QueryStorageResponse(details()));
     world.target.send(&answer).expect("sent");
     std::thread::sleep(Duration::from_millis(1500));
-    world.service.signal(Signal::CONT);
+    world.service.process.signal(Signal::CONT);
     assert_eq!(world.answer(), Payload::QueryStorageResponse(details()));
 }
 
