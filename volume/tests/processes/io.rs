@@ -9,6 +9,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use async_io::Async;
+use deployment::Part;
 use deployment::process::Signal;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use volume::{AsyncQueue, CloseError, Io, IoError, OpenError, Operation, Volume};
@@ -571,7 +572,7 @@ fn stopped() {
     let (volume, mut queues) = deployment.open_with(config);
     let queue = &mut queues[0];
     write(queue, 0, &[1; 10]);
-    let service = deployment.service.as_ref().expect("it runs");
+    let service = deployment.roles.process(Part::Service).expect("it runs");
     service.signal(Signal::STOP);
     let mut buffer = queue.buffer(BLOCK).expect("a buffer");
     buffer.fill(2);

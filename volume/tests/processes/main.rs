@@ -6,13 +6,12 @@ mod io;
 
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
 use std::process::{Command, ExitCode};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use deployment::log::{LogEvent, listening_port};
-use deployment::process::{Process, Signal};
+use deployment::Part;
+use deployment::implementation::Layout;
+use deployment::sandbox::Sandbox;
 use libtest_mimic::{Arguments, Trial};
 use tempfile::TempDir;
 use volume::{Buffer, Completion, Config, Io, IoError, Operation, Queue, Volume};
@@ -96,10 +95,7 @@ impl Default for Plan {
 /// A target and a service.
 struct Deployment {
     plan: Plan,
-    service: Option<Process>,
-    target: Option<Process>,
-    port: u16,
-    channel: String,
+    roles: deployment::Deployment,
     directory: TempDir,
 }
 
@@ -110,22 +106,13 @@ fn directory() -> TempDir {
         .expect("a directory")
 }
 
-fn role(name: &'static str, arguments: &[&str]) -> Process {
-    let mut command = Command::new(std::env::current_exe().expect("this program"));
-    command.args(arguments).env(ROLE, name);
-    Process::spawn(name, command).expect("the program starts")
-}
-
 impl Deployment {
     fn new(plan: Plan) -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let sandbox = Sandbox::shared().expect("a private runtime directory");
+        let roles = deployment::Deployment::new(sandbox, Layout::ZeroCopy, TIMEOUT);
         let mut deployment = Self {
             plan,
-            service: None,
-            target: None,
-            port: 0,
-            channel: format!("volume-test-{number}"),
+            roles: roles.expect("a free port"),
             directory: directory(),
         };
         deployment.start_target();
@@ -133,83 +120,47 @@ impl Deployment {
         deployment
     }
 
-    fn file(&self) -> PathBuf {
-        self.directory.path().join("blocks")
+    /// Command of a role that serves consecutive sessions.
+    fn role(&self, name: &str) -> Command {
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        command
+            .env(ROLE, name)
+            .args(["--sessions", "forever", "--output", "json"])
+            .args(["--cpu", "0"].repeat(self.plan.workers));
+        command
     }
 
     /// Starts the target on the same port as before.
     fn start_target(&mut self) {
-        let (port, count, size, file) = (
-            self.port.to_string(),
-            self.plan.blocks.to_string(),
-            self.plan.block_size.to_string(),
-            self.file(),
-        );
-        let mut arguments = vec![
-            "-d",
-            "3b:00.0",
-            "--listen-port",
-            &port,
-            "--block-count",
-            &count,
-            "--block-size",
-            &size,
-            "--sessions",
-            "forever",
-            "--output",
-            "json",
-        ];
+        let mut target = self.role("target");
+        target
+            .args(["--block-count", &self.plan.blocks.to_string()])
+            .args(["--block-size", &self.plan.block_size.to_string()]);
         if self.plan.is_durable {
-            arguments.extend(["--backing-file", file.to_str().expect("a path")]);
+            let file = self.directory.path().join("blocks");
+            target.arg("--backing-file").arg(file);
         }
-        for _ in 0..self.plan.workers {
-            arguments.extend(["--cpu", "0"]);
-        }
-        let mut target = role("target", &arguments);
-        self.port = target
-            .wait_for("was listening", TIMEOUT, listening_port)
-            .expect("the target listens");
-        self.target = Some(target);
+        self.roles.set_command(Part::Target(0), target);
+        self.roles.start(Part::Target(0)).expect("it listens");
     }
 
     fn start_service(&mut self) {
-        let storage = format!("127.0.0.1:{}", self.port);
-        let mut arguments = vec![
-            "-d",
-            "03:00.0",
-            "-r",
-            "3b:00.0",
-            "--storage-server",
-            &storage,
-            "--command-channel-name",
-            &self.channel,
-            "--control-timeout",
-            "60",
-            "--sessions",
-            "forever",
-            "--output",
-            "json",
-        ];
-        for _ in 0..self.plan.workers {
-            arguments.extend(["--cpu", "0"]);
-        }
-        let service = role("zero_copy", &arguments);
-        service
-            .wait_for_event(LogEvent::WaitingForInitiator, 1, Instant::now() + TIMEOUT)
-            .expect("the service waits");
-        self.service = Some(service);
+        let mut service = self.role("zero_copy");
+        service.args(["--control-timeout", "60"]);
+        self.roles.set_command(Part::Service, service);
+        self.roles.start(Part::Service).expect("it waits");
     }
 
     fn port(&self) -> u16 {
-        self.port
+        self.roles.ports()[0]
     }
 
     fn kill_service(&mut self) {
-        kill(self.service.take());
+        self.roles.kill(&[Part::Service]).expect("it runs");
     }
 
     fn kill_target(&mut self) {
-        kill(self.target.take());
+        self.roles.kill(&[Part::Target(0)]).expect("it runs");
     }
 
     /// Halves the storage of the next target.
@@ -220,7 +171,7 @@ impl Deployment {
     fn config(&self) -> Config {
         Config {
             device: "3b:00.0".to_owned(),
-            service: self.channel.clone(),
+            service: self.roles.sandbox.channel().to_owned(),
             queues: self.plan.workers as u32,
             control_timeout: Duration::from_secs(60),
             reconnect_timeout: TIMEOUT,
@@ -238,13 +189,6 @@ impl Deployment {
         assert_eq!(queues.len(), self.plan.workers);
         (volume, queues)
     }
-}
-
-fn kill(process: Option<Process>) {
-    let mut process = process.expect("it runs");
-    process.signal(Signal::KILL);
-    let ended = process.wait(Instant::now() + TIMEOUT);
-    assert!(ended.is_some(), "killed");
 }
 
 /// Sleeps until the queue has an event, as front ends do, or for `time`.

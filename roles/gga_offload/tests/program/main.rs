@@ -37,8 +37,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// `--cpu` flags for this many workers, on different CPUs as long as there are some.
 fn cpus(workers: u32) -> String {
-    let set = rustix::thread::sched_getaffinity(None).expect("affinity");
-    let usable: Vec<usize> = (0..1024).filter(|&cpu| set.is_set(cpu)).collect();
+    let usable = deployment::allowed_cpus().expect("affinity");
     let cpus = usable.iter().cycle().take(workers as usize);
     cpus.map(|cpu| format!(" --cpu {cpu}")).collect()
 }

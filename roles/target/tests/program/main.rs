@@ -55,11 +55,7 @@ fn command(args: &str) -> Command {
 
 /// A CPU that this process may use.
 fn cpu() -> String {
-    let cpus = rustix::thread::sched_getaffinity(None).expect("affinity");
-    (0..1024)
-        .find(|&cpu| cpus.is_set(cpu))
-        .expect("a CPU")
-        .to_string()
+    deployment::allowed_cpus().expect("affinity")[0].to_string()
 }
 
 /// Starts a target on a free port, with one CPU and these additional flags.
