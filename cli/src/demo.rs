@@ -3,20 +3,22 @@
 //! * [`Options`]: the flags; [`plan`]: the resulting sessions, blocks and operations, the deployments (a service with one target or
 //!   three), and the initial data, made from a real file;
 //! * [`volume`]: the session without an initiator: NBD;
-//! * [`deployment`]: processes of a session and their command lines;
+//! * [`sessions`]: processes of the sessions and their command lines;
 //! * [`report`]: the table and the verdict.
 
-mod deployment;
 mod plan;
 mod report;
+mod sessions;
 mod volume;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ::deployment::network::Network;
 use clap::{Args, ValueEnum, value_parser};
+use deployment::network::Network;
+use deployment::process::Failure;
+use deployment::sandbox::Sandbox;
 use indicatif::{ProgressBar, ProgressStyle};
 use role_common::console::EXIT_USAGE;
 use role_common::shutdown::Shutdown;
@@ -24,9 +26,9 @@ use role_common::{errln, flags, outln};
 use role_formats::stored_block::MatrixType;
 
 use crate::table;
-use deployment::Deployment;
 use plan::{Content, Plan};
 use report::{Report, Row};
+use sessions::Sessions;
 
 /// Error that prevents the demo from running. A failed role is reported in the table instead.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +38,9 @@ enum Error {
     #[error("{what}: {error}")]
     Io { what: String, error: std::io::Error },
     #[error("--hosts: {0}")]
-    Network(#[from] ::deployment::network::Unavailable),
+    Network(#[from] deployment::network::Unavailable),
+    #[error(transparent)]
+    Failure(#[from] Failure),
     #[error("interrupted")]
     Interrupted,
 }
@@ -65,10 +69,6 @@ pub fn run(options: &Options) -> ExitCode {
 
 fn try_run(options: &Options) -> Result<bool, Error> {
     let shutdown = Shutdown::on_signals().map_err(Error::io("signal handlers"))?;
-    let directory = tempfile::Builder::new()
-        .prefix("doca-storage-")
-        .tempdir()
-        .map_err(Error::io("a private runtime directory"))?;
     if options.keep && options.layout == LayoutChoice::Volume {
         return Err(Error::Options(
             "--keep: expected --layout zero-copy, gga or all: of the volume nothing is kept"
@@ -81,26 +81,27 @@ fn try_run(options: &Options) -> Result<bool, Error> {
                 .to_owned(),
         ));
     }
-    let network = match options.hosts {
-        1 => None,
-        hosts => Some(Network::new(usize::from(hosts))?),
+    let sandbox = match options.hosts {
+        1 => Sandbox::new(),
+        hosts => Sandbox::over(Network::new(usize::from(hosts))?),
     };
-    let content = Content::prepare(options, directory.path())?;
+    let sandbox = sandbox.map_err(Error::io("a private runtime directory"))?;
+    let content = Content::prepare(options, sandbox.path("content.bin"))?;
     let plan = Plan::new(options, &content)?;
-    let deployment = Deployment::new(&plan, &content, directory.path(), network, shutdown)?;
+    let mut sessions = Sessions::new(&plan, &content, sandbox, shutdown)?;
 
     if !options.json {
         table::say!("{}", plan.describe(&content));
-        if let Some(machines) = deployment.describe_machines() {
+        if let Some(machines) = sessions.describe_machines() {
             table::say!("{machines}");
         }
     }
     let mut report = Report::default();
     for run in plan.runs() {
         let progress = progress_line(options, run.title);
-        let row = match deployment.run(&run) {
+        let row = match sessions.run(&run) {
             Ok(session) => Row::of(&run, &plan, session),
-            Err(failure) if deployment.interrupted() => {
+            Err(failure) if sessions.interrupted() => {
                 errln!("{failure}");
                 return Err(Error::Interrupted);
             }
@@ -112,17 +113,17 @@ fn try_run(options: &Options) -> Result<bool, Error> {
     if options.layout.has_volume() {
         let image = volume::Image::available();
         let progress = progress_line(options, image.title());
-        let result = volume::run(&deployment, image, &content.path, directory.path());
+        let result = volume::run(&mut sessions, image, &content.path);
         progress.finish_and_clear();
         match result {
-            Err(failure) if deployment.interrupted() => {
+            Err(failure) if sessions.interrupted() => {
                 errln!("{failure}");
                 return Err(Error::Interrupted);
             }
             result => report.add(Row::volume(image, result.err())),
         }
     }
-    report.add_leftovers(deployment.leftovers()?);
+    report.add_leftovers(sessions.leftovers()?);
 
     let passed = report.passed();
     if options.json {
@@ -132,7 +133,7 @@ fn try_run(options: &Options) -> Result<bool, Error> {
     }
     // A volume only: no session is kept; the options were checked.
     if let (true, Some(first)) = (options.keep && passed, plan.runs().first()) {
-        let kept = deployment.keep(first, &directory.keep())?;
+        let kept = sessions.keep(first)?;
         errln!("{kept}");
     }
     Ok(passed)

@@ -408,18 +408,11 @@ impl Layout {
         }
     }
 
-    pub fn targets(&self) -> &'static [&'static str] {
+    /// The services and targets that it consists of.
+    pub fn kind(&self) -> deployment::implementation::Layout {
         match self {
-            Self::ZeroCopy => &["target"],
-            Self::Gga(_) => &["data_1", "data_2", "data_p"],
-        }
-    }
-
-    /// Flags of the service for the addresses of its targets.
-    pub fn storage_flags(&self) -> &'static [&'static str] {
-        match self {
-            Self::ZeroCopy => &["--storage-server"],
-            Self::Gga(_) => &["--data-1-storage", "--data-2-storage", "--data-p-storage"],
+            Self::ZeroCopy => deployment::implementation::Layout::ZeroCopy,
+            Self::Gga(_) => deployment::implementation::Layout::Gga,
         }
     }
 
@@ -486,10 +479,10 @@ pub struct Content {
 }
 
 impl Content {
-    /// Writes the storage's data into `directory`.
+    /// Writes the storage's data to `path`.
     ///
     /// A short source is repeated, each copy after a distinct line, so that no two blocks are equal.
-    pub fn prepare(options: &Options, directory: &Path) -> Result<Self, Error> {
+    pub fn prepare(options: &Options, path: PathBuf) -> Result<Self, Error> {
         let (source, bytes) = match &options.content {
             None => (PathBuf::from(BUNDLED_NAME), BUNDLED.to_vec()),
             Some(source) => {
@@ -525,7 +518,6 @@ impl Content {
                 counted(options.workers.into(), "worker")
             )));
         }
-        let path = directory.join("content.bin");
         write_repeated(&path, &bytes, capacity)
             .map_err(Error::io(format!("write {}", path.display())))?;
         let compresses = !options.layout.has_gga()
@@ -689,7 +681,8 @@ mod tests {
             blocks_per_io: 3,
             ..Options::default()
         };
-        let content = Content::prepare(&options, directory.path()).expect("content");
+        let content =
+            Content::prepare(&options, directory.path().join("content")).expect("content");
         let bytes = std::fs::read(&content.path).expect("the file");
         assert_eq!(bytes.len() as u64, content.capacity);
         assert_eq!(content.capacity % (3 * 4096), 0);
@@ -704,8 +697,9 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let empty = directory.path().join("empty");
         std::fs::write(&empty, []).expect("a file");
-        let prepare =
-            |options: Options| Content::prepare(&options, directory.path()).expect_err("refused");
+        let prepare = |options: Options| {
+            Content::prepare(&options, directory.path().join("content")).expect_err("refused")
+        };
         let with = |content: &Path| Options {
             content: Some(content.to_owned()),
             ..Options::default()

@@ -8,8 +8,8 @@ use serde::Serialize;
 use serde_json::Value;
 use tabled::builder::Builder;
 
-use super::deployment::Session;
 use super::plan::{Expected, Plan, Run};
+use super::sessions::Session;
 use super::volume::Image;
 use crate::table::{self, Layout};
 

@@ -1,18 +1,17 @@
 //! The volume layout: a file system image is written through the NBD server, which is restarted before the image is
 //! read back and checked.
 
-use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use ::deployment::log::{listening_port, waits_for_initiator};
-use ::deployment::process::{Failure, Process, Signal};
-use ::deployment::sandbox::{DPU_DEVICE, HOST_DEVICE};
+use deployment::implementation::Layout;
+use deployment::process::{Failure, Signal};
+use deployment::{Deployment, Part};
 
-use super::deployment::Deployment;
+use super::sessions::Sessions;
 
 /// Size of the storage in bytes: the smallest ext4 with a journal uses half of it.
 const SIZE: usize = 16 << 20;
@@ -65,100 +64,35 @@ fn find(program: &str) -> Option<PathBuf> {
 }
 
 fn failure(what: impl Into<String>) -> Failure {
-    Failure {
-        role: "demo",
-        what: what.into(),
-        stderr: String::new(),
-    }
+    Failure::new("demo", what)
 }
 
 /// Runs the session; `content` is a file stored in the file system.
-pub fn run(
-    deployment: &Deployment<'_>,
-    image: Image,
-    content: &Path,
-    directory: &Path,
-) -> Result<(), Failure> {
+pub fn run(sessions: &mut Sessions<'_>, image: Image, content: &Path) -> Result<(), Failure> {
+    let directory = sessions.roles.sandbox.path("volume");
+    std::fs::create_dir(&directory)?;
     let io = |what: &'static str| move |error: std::io::Error| failure(format!("{what}: {error}"));
     let written = match image {
-        Image::Ext4 => make_file_system(content, directory)?,
+        Image::Ext4 => make_file_system(content, &directory)?,
         Image::Pattern => contents::noise(1, SIZE),
     };
-    let blocks = (SIZE / BLOCK_SIZE).to_string();
-    let forever = ["--sessions", "forever", "--output", "json"];
-    let start = |role: &'static str, arguments: &[&str], cpu: usize| {
-        let cpu = deployment.cpu(cpu).to_string();
-        let arguments: Vec<OsString> = [arguments, &["--cpu", &cpu]]
-            .concat()
-            .iter()
-            .map(OsString::from)
-            .collect();
-        let command = match role {
-            "target" => deployment.target_command(0, &arguments),
-            _ => deployment.command(&arguments),
-        };
-        Process::spawn(role, command)
-    };
-    let target = [
-        "target",
-        "--device",
-        HOST_DEVICE,
-        "--listen-port",
-        "0",
-        "--block-size",
-        "4096",
-        "--block-count",
-        &blocks,
-    ];
-    let mut target = start("target", &[&target[..], &forever].concat(), 1)?;
-    let port = target.wait_for("was listening", READY, listening_port)?;
-    let storage = deployment.storage(0, port);
-    let service = [
-        "zero-copy",
-        "--device",
-        DPU_DEVICE,
-        "--representor",
-        HOST_DEVICE,
-        "--storage-server",
-        &storage,
-    ];
-    let mut service = start("service", &[&service[..], &forever].concat(), 2)?;
-    service.wait_for("was waiting for a client", READY, waits_for_initiator)?;
     let socket = directory.join("disk");
-    let server = || -> Result<Process, Failure> {
-        let path = socket
-            .to_str()
-            .ok_or_else(|| failure("expected a path in UTF-8"))?;
-        let arguments = [
-            "nbd",
-            "--device",
-            HOST_DEVICE,
-            "--socket",
-            path,
-            "--output",
-            "json",
-        ];
-        let mut server = start("nbd", &arguments, 0)?;
-        server.wait_for("was listening", READY, |line| {
-            line.contains("Serving").then_some(())
-        })?;
-        Ok(server)
-    };
-
-    let first = server()?;
+    set_commands(sessions, &socket)?;
+    let roles = &mut sessions.roles;
+    roles.start_all()?;
     let mut client = Client::connect(&socket).map_err(io("connect to the NBD server"))?;
     client
         .write_everything(&written)
         .map_err(io("write through NBD"))?;
     drop(client);
-    end(first)?;
-    let second = server()?;
+    end(roles, Part::FrontEnd)?;
+    roles.start(Part::FrontEnd)?;
     let mut client = Client::connect(&socket).map_err(io("connect to the NBD server"))?;
     let read = client.read_everything().map_err(io("read through NBD"))?;
     drop(client);
-    end(second)?;
-    end(service)?;
-    end(target)?;
+    for part in [Part::FrontEnd, Part::Service, Part::Target(0)] {
+        end(roles, part)?;
+    }
     if let Some(at) = std::iter::zip(&written, &read).position(|(written, read)| written != read) {
         return Err(failure(format!("byte {at} differs from the data written")));
     }
@@ -213,8 +147,35 @@ fn tool(command: &mut Command) -> Result<(), Failure> {
     })
 }
 
+/// Sets the command lines of a target in memory, its service, and an NBD server.
+fn set_commands(sessions: &mut Sessions<'_>, socket: &Path) -> Result<(), Failure> {
+    sessions.roles.reset(Layout::ZeroCopy)?;
+    let parts = [
+        (Part::FrontEnd, "nbd"),
+        (Part::Target(0), "target"),
+        (Part::Service, "zero-copy"),
+    ];
+    for (index, (part, role)) in parts.into_iter().enumerate() {
+        let mut command = sessions.role(role, false);
+        command.args(["--output", "json", "--cpu", &sessions.cpu(index)]);
+        match part {
+            Part::FrontEnd => command.arg("--socket").arg(socket),
+            _ => command.args(["--sessions", "forever"]),
+        };
+        if let Part::Target(_) = part {
+            let blocks = SIZE / BLOCK_SIZE;
+            command
+                .args(["--block-size", &BLOCK_SIZE.to_string()])
+                .args(["--block-count", &blocks.to_string()]);
+        }
+        sessions.roles.set_command(part, command);
+    }
+    Ok(())
+}
+
 /// Stops a process cleanly.
-fn end(process: Process) -> Result<(), Failure> {
+fn end(roles: &mut Deployment, part: Part) -> Result<(), Failure> {
+    let process = roles.take(part)?;
     process.signal(Signal::TERM);
     process.finish(Instant::now() + READY, || false).map(drop)
 }
