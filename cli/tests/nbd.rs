@@ -13,7 +13,7 @@ use crate::nbd_client::{
 };
 use crate::support::gga::{OF_SETS, TARGETS};
 use crate::support::{
-    Resources, Sandbox, TIMEOUT, default_deadline, ended, expect_failure, mentions, text,
+    Sandbox, TIMEOUT, default_deadline, ended, expect_failure, mentions, resources, text,
 };
 use deployment::process::{Process, Signal};
 
@@ -277,10 +277,10 @@ fn requests_wait_for_a_service_that_is_restarted() {
 
 /// Memory of a process in KiB, once it has not changed for a second.
 fn settled_memory(process: &Process) -> u64 {
-    let (mut memory, mut since) = (Resources::of(process).memory, Instant::now());
+    let (mut memory, mut since) = (resources(process).memory, Instant::now());
     while since.elapsed() < Duration::from_secs(1) {
         std::thread::sleep(Duration::from_millis(10));
-        let now = Resources::of(process).memory;
+        let now = resources(process).memory;
         if now != memory {
             (memory, since) = (now, Instant::now());
         }

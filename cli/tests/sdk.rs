@@ -480,7 +480,7 @@ fn demo_works_without_a_checkout() {
         "64",
         "--json",
     ];
-    let output = run(&program, &sandbox.runtime(), &arguments);
+    let output = run(&program, sandbox.runtime(), &arguments);
     assert!(output.status.success(), "{output:?}");
     let document: Value = serde_json::from_slice(&output.stdout).expect("a JSON document");
     assert_eq!(document["verdict"], "PASS", "{document:#}");
@@ -490,7 +490,7 @@ fn demo_works_without_a_checkout() {
 fn link_named_like_a_role_runs_that_role() {
     let sandbox = crate::support::Sandbox::new();
     let help = |program: &Path, arguments: &[&str]| {
-        let output = run(program, &sandbox.runtime(), arguments);
+        let output = run(program, sandbox.runtime(), arguments);
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).expect("text")
     };

@@ -12,12 +12,9 @@ use doca::ErrorCode;
 
 use crate::support::gga::{TARGETS, interrupted, was_interrupted};
 use crate::support::{
-    BLOCK_SIZE, Resources, Sandbox, ZERO_COPY, content, default_deadline, document, ended,
-    expect_error, expect_failure, killed, text, wait_for_io, wait_for_log,
+    BLOCK_SIZE, Sandbox, ZERO_COPY, content, default_deadline, document, ended, expect_error,
+    expect_failure, killed, resources, text, wait_for_io, wait_for_log, wait_until_flat,
 };
-
-/// Growth in KiB that is not a leak: memory retained by the allocator.
-const SLACK: u64 = 2048;
 
 /// The sessions in a server's log that have completed or failed.
 fn sessions_in(stderr: &str) -> impl Iterator<Item = LogEvent<'_>> {
@@ -51,12 +48,12 @@ fn many_sessions_leak_no_resources() {
     for number in 1..=SESSIONS {
         wait_for_log(&service, LogEvent::WaitingForInitiator, number);
         if number == 6 {
-            early = Some([Resources::of(&target), Resources::of(&service)]);
+            early = Some([resources(&target), resources(&service)]);
         }
         if number == SESSIONS {
             let [target_before, service_before] = early.expect("there was a sixth session");
-            target_before.wait_until_flat(&target, SLACK, "target");
-            service_before.wait_until_flat(&service, SLACK, "service");
+            wait_until_flat(&target, target_before);
+            wait_until_flat(&service, service_before);
         }
         match number {
             // The first session writes all blocks, which must still be there in the last one.
@@ -94,15 +91,15 @@ fn initiator_is_served_after_others_died_under_load() {
             wait_for_log(&target, LogEvent::SessionFailed(number - 1), 1);
         }
         if number == 2 {
-            early = Some([Resources::of(&target), Resources::of(&service)]);
+            early = Some([resources(&target), resources(&service)]);
         }
         killed(sandbox.busy_initiator(&[]));
     }
     wait_for_log(&service, LogEvent::WaitingForInitiator, DEATHS as usize + 1);
     wait_for_log(&target, LogEvent::SessionFailed(DEATHS), 1);
     let [target_before, service_before] = early.expect("there was a second session");
-    target_before.wait_until_flat(&target, SLACK, "target");
-    service_before.wait_until_flat(&service, SLACK, "service");
+    wait_until_flat(&target, target_before);
+    wait_until_flat(&service, service_before);
     sandbox.short_run("read_write_data_validity_test", &[]);
     for process in [service, target] {
         let stderr = have_failed(process, DEATHS, DEATHS + 1);

@@ -293,7 +293,7 @@ impl ResourceWatch {
             // A process whose session is ending still holds its resources.
             let deadline = Instant::now() + SETTLING;
             while let Ok(now) = Resources::of(id)
-                && !now.is_flat_since(most)
+                && !now.is_flat_since(most, Resources::RETAINED)
             {
                 if Instant::now() > deadline {
                     return Err(Violation::expected(

@@ -2,11 +2,6 @@
 
 use std::{fs, io};
 
-/// Memory in KiB that an allocator may retain from the largest session so far.
-const MEMORY_SLACK: u64 = 8 * 1024;
-/// Descriptors that softdoca keeps for the last few connections.
-const DESCRIPTOR_SLACK: usize = 4 * 8;
-
 /// Memory, descriptors and threads of a process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Resources {
@@ -20,6 +15,15 @@ pub struct Resources {
 }
 
 impl Resources {
+    /// Growth that is no leak: memory that an allocator retains from the largest session so far, and what softdoca keeps for the last few
+    /// connections to four peers.
+    pub const RETAINED: Self = Self {
+        memory: 8 * 1024,
+        descriptors: 4 * 8,
+        shared: 4 * 8,
+        threads: 0,
+    };
+
     /// Reads the resources of the process with this id.
     ///
     /// # Errors
@@ -54,12 +58,12 @@ impl Resources {
         }
     }
 
-    /// Returns `true` if nothing has grown since `before`, except for resources that are kept for the next session.
-    pub fn is_flat_since(self, before: Self) -> bool {
-        self.memory <= before.memory + MEMORY_SLACK
-            && self.descriptors <= before.descriptors + DESCRIPTOR_SLACK
-            && self.shared <= before.shared + DESCRIPTOR_SLACK
-            && self.threads <= before.threads
+    /// Returns `true` if nothing has grown by more than `retained` since `before`.
+    pub fn is_flat_since(self, before: Self, retained: Self) -> bool {
+        self.memory <= before.memory + retained.memory
+            && self.descriptors <= before.descriptors + retained.descriptors
+            && self.shared <= before.shared + retained.shared
+            && self.threads <= before.threads + retained.threads
     }
 }
 
@@ -75,7 +79,7 @@ mod tests {
             shared: 5,
             threads: 3,
         };
-        assert!(before.is_flat_since(before));
+        assert!(before.is_flat_since(before, Resources::RETAINED));
         let grown = [
             Resources {
                 memory: 20_000,
@@ -95,7 +99,10 @@ mod tests {
             },
         ];
         for after in grown {
-            assert!(!after.is_flat_since(before), "{after:?}");
+            assert!(
+                !after.is_flat_since(before, Resources::RETAINED),
+                "{after:?}"
+            );
         }
     }
 }

@@ -3,19 +3,18 @@
 pub mod gga;
 
 use std::fs::{self, Permissions};
+use std::ops::Deref;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use deployment::Resources;
 use deployment::log::{LogEvent, error_name, listening_port};
-use deployment::port::Port;
 use deployment::process::{Process, Signal};
 use doca::ErrorCode;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
 use serde_json::Value;
-use tempfile::TempDir;
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_doca-storage");
 
@@ -28,35 +27,24 @@ pub const BLOCK_SIZE: usize = 4096;
 pub const ZERO_COPY: [&str; 7] = ["zero-copy", "-d", "03:00.0", "-r", "3b:00.0", "--cpu", "0"];
 
 /// A private runtime directory, which also holds the test's files.
-pub struct Sandbox {
-    directory: TempDir,
-    /// Ports of its targets, reserved until the end: a target of another test must not get the port of a killed one, where a
-    /// service would find it.
-    ports: Mutex<Vec<Port>>,
+pub struct Sandbox(deployment::sandbox::Sandbox);
+
+impl Deref for Sandbox {
+    type Target = deployment::sandbox::Sandbox;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
 }
 
 impl Sandbox {
     pub fn new() -> Self {
-        Self {
-            directory: tempfile::tempdir().expect("a directory"),
-            ports: Mutex::default(),
-        }
-    }
-
-    pub fn runtime(&self) -> PathBuf {
-        self.directory.path().join("run")
-    }
-
-    /// Path of a file with this name, which need not exist.
-    pub fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
+        Self(deployment::sandbox::Sandbox::new().expect("a directory"))
     }
 
     /// Writes an input file for the roles.
     pub fn file(&self, name: &str, bytes: &[u8]) -> PathBuf {
-        let path = self.path(name);
-        fs::write(&path, bytes).expect("a file");
-        path
+        self.0.file(name, bytes).expect("a file")
     }
 
     pub fn command(&self, arguments: &[&str]) -> Command {
@@ -73,10 +61,8 @@ impl Sandbox {
 
     /// Starts a target, and returns it with its port.
     pub fn target(&self, arguments: &[&str]) -> (Process, u16) {
-        let port = Port::reserve().expect("a free port");
-        let number = port.number();
-        self.ports.lock().expect("no panic").push(port);
-        (self.target_again(number, arguments), number)
+        let port = self.port().expect("a free port");
+        (self.target_again(port, arguments), port)
     }
 
     /// Starts a target on this port, which an earlier target has used.
@@ -166,13 +152,7 @@ impl Sandbox {
 
     /// Files left in the runtime directory.
     pub fn leftovers(&self) -> Vec<PathBuf> {
-        fs::read_dir(self.runtime())
-            .map(|entries| {
-                entries
-                    .map(|entry| entry.expect("an entry").path())
-                    .collect()
-            })
-            .unwrap_or_default()
+        self.0.leftovers().expect("a directory")
     }
 }
 
@@ -322,57 +302,28 @@ pub fn text(path: &Path) -> &str {
     path.to_str().expect("a path of plain characters")
 }
 
-/// Memory, descriptors and threads of a process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Resources {
-    /// Resident memory in KiB.
-    pub memory: u64,
-    pub descriptors: usize,
-    pub threads: usize,
+/// Reads the resources of a running process.
+pub fn resources(process: &Process) -> Resources {
+    Resources::of(process.id()).expect("it runs")
 }
 
-impl Resources {
-    /// Reads the resources of a running process.
-    pub fn of(process: &Process) -> Self {
-        let proc = format!("/proc/{}", process.id());
-        let entries = |name: &str| {
-            fs::read_dir(format!("{proc}/{name}"))
-                .expect("a process")
-                .count()
-        };
-        let status = fs::read_to_string(format!("{proc}/status")).expect("a process");
-        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let memory = resident.and_then(|text| text.trim().strip_suffix(" kB"));
-        Self {
-            memory: memory
-                .and_then(|text| text.trim().parse().ok())
-                .expect("a size"),
-            descriptors: entries("fd"),
-            threads: entries("task"),
-        }
-    }
-
-    /// Waits until a process uses no more than `before`, except for `slack` KiB of memory, and the descriptors that softdoca
-    /// keeps for the last few connections. softdoca's agent, a thread with three descriptors, exits some time after the last
-    /// export was destroyed, which may be after the session was reported as ended: this waits for it.
-    pub fn wait_until_flat(self, process: &Process, slack: u64, who: &str) {
-        const OF_LAST_CONNECTIONS: usize = 2 * 8;
-        let before = self;
-        let deadline = default_deadline();
-        loop {
-            let now = Self::of(process);
-            if now.memory <= before.memory + slack
-                && now.descriptors <= before.descriptors + OF_LAST_CONNECTIONS
-                && now.threads <= before.threads
-            {
-                return;
-            }
-            assert!(
-                Instant::now() < deadline,
-                "the {who} grew from {before:?} to {now:?}"
-            );
-            std::thread::sleep(Duration::from_millis(2));
-        }
+/// Waits until a process uses no more than `before`, except for memory retained by the allocator, and the descriptors that softdoca
+/// keeps for the last few connections. softdoca's agent, a thread with three descriptors, exits some time after the last
+/// export was destroyed, which may be after the session was reported as ended: this waits for it.
+pub fn wait_until_flat(process: &Process, before: Resources) {
+    const RETAINED: Resources = Resources {
+        memory: 2048,
+        descriptors: 2 * 8,
+        ..Resources::RETAINED
+    };
+    let deadline = default_deadline();
+    while !resources(process).is_flat_since(before, RETAINED) {
+        assert!(
+            Instant::now() < deadline,
+            "{process:?} grew from {before:?} to {:?}",
+            resources(process)
+        );
+        std::thread::sleep(Duration::from_millis(2));
     }
 }
 

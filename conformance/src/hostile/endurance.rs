@@ -275,7 +275,9 @@ impl Run<'_> {
                     self.first = self.server.resources().ok();
                     break (Outcome::Passed, note);
                 }
-                Some(first) if now.is_flat_since(first) => break (Outcome::Passed, note),
+                Some(first) if now.is_flat_since(first, Resources::RETAINED) => {
+                    break (Outcome::Passed, note);
+                }
                 Some(first) if settled => {
                     let violation = Violation::expected(
                         format!("no more than at first, {first:?}"),
