@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use deployment::implementation::Implementation;
 use deployment::process::Process;
 use deployment::sandbox::Sandbox;
-use deployment::{Deployment, Form, Part, Resources};
+use deployment::{Deployment, Part, Resources};
 use serde::Serialize;
 
 use crate::faults::relay::FaultyLine;
@@ -37,8 +37,6 @@ pub use load::{Intruder, Load, Malformed, Task};
 pub use plan::{Expectation, Fault, FaultyRole, Injection, LoadKind, Phase, Plan, Round};
 pub use verifier::{Counts, Verifier};
 
-/// Block size of the initiator in bytes.
-const BLOCK_SIZE: usize = 4096;
 /// Time for an abandoned session to end.
 const SETTLING: Duration = Duration::from_secs(15);
 /// Number of rounds of a process after which its memory must not grow any more.
@@ -77,13 +75,9 @@ impl Settings {
             None => (Sandbox::new()?, Links::default()),
             Some(program) => Links::connect(layout.targets().len(), program)?,
         };
-        let form = Form {
-            layout,
-            block_size: BLOCK_SIZE,
-            blocks: self.blocks,
-        };
+        let size = (layout, self.blocks);
         let mut deployment =
-            processes::faulty(sandbox, &self.implementation, form, &self.cpus, self.limit)?;
+            processes::faulty(sandbox, &self.implementation, size, &self.cpus, self.limit)?;
         deployment.add_flags(Part::Service, ["--idle-timeout", "6"]);
         let line = FaultyLine::start(deployment.ports())?;
         // The relay accepts connections for an offline target, but a session that begins degraded must find them refused.

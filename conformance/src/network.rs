@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use deployment::implementation::{Implementation, Layout, Role};
 use deployment::log::LogEvent;
 use deployment::process::{Exit, Process, Signal};
-use deployment::{Deployment, Form, Part};
+use deployment::{Deployment, Part};
 
 use crate::processes;
 use crate::report::{Case, Outcome, Report};
@@ -31,8 +31,6 @@ pub(crate) use links::Links;
 const TICK: Duration = Duration::from_millis(10);
 /// An initiator's log line when its session is set up and I/Os start.
 const STARTED: &str = "start_storage_request";
-/// Size of the initiator's blocks in bytes.
-const BLOCK_SIZE: usize = 4096;
 /// Timeout of the initiator in seconds, longer than a service needs to detach a target.
 const INITIATOR_TIMEOUT: &str = "30";
 /// Number of lines of the service's log in a violation.
@@ -63,13 +61,9 @@ impl Settings {
     /// Creates the machines of a deployment, and starts its targets and its service.
     fn start(&self, layout: Layout) -> Result<(Deployment, Links), Violation> {
         let (sandbox, links) = Links::connect(layout.targets().len(), &self.cable)?;
-        let form = Form {
-            layout,
-            block_size: BLOCK_SIZE,
-            blocks: self.blocks,
-        };
+        let size = (layout, self.blocks);
         let mut deployment =
-            processes::faulty(sandbox, &self.implementation, form, &self.cpus, self.limit)?;
+            processes::faulty(sandbox, &self.implementation, size, &self.cpus, self.limit)?;
         deployment.set_command(Part::Initiator, self.initiator()?);
         deployment.start_targets()?;
         deployment.start(Part::Service)?;

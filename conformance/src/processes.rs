@@ -12,6 +12,9 @@ use deployment::{Deployment, Form, Part};
 
 use crate::violation::Violation;
 
+/// Block size of the initiators of [`faulty`] deployments, in bytes.
+pub(crate) const BLOCK_SIZE: usize = 4096;
+
 /// Polling interval of all waits.
 pub(crate) const TICK: Duration = Duration::from_millis(5);
 
@@ -37,10 +40,15 @@ pub(crate) fn cpu(cpus: &[usize], index: usize) -> String {
 pub(crate) fn faulty(
     sandbox: Sandbox,
     implementation: &Implementation,
-    form: Form,
+    (layout, blocks): (Layout, u64),
     cpus: &[usize],
     limit: Duration,
 ) -> Result<Deployment, Violation> {
+    let form = Form {
+        layout,
+        block_size: BLOCK_SIZE,
+        blocks,
+    };
     let placement = |part: Part| match part {
         Part::Target(target) => vec![cpus[(target + 1) % cpus.len()]],
         Part::Initiator | Part::FrontEnd | Part::Service => vec![cpus[0]],
@@ -54,7 +62,7 @@ pub(crate) fn faulty(
         Part::Service,
         ["--control-timeout", "4", "--io-timeout", "4"],
     );
-    if form.layout == Layout::Gga {
+    if layout == Layout::Gga {
         deployment.add_flags(Part::Service, ["--trigger-recovery-read-every-n", "5"]);
     }
     Ok(deployment)

@@ -19,9 +19,9 @@ use fastrand::Rng;
 
 use super::plan::{Fault, FaultyRole, Phase, Plan, Round};
 use super::verifier::{Counts, Entry, Ledger, Pattern, Reading, Version};
-use super::{BLOCK_SIZE as BLOCK, Hammer, ResourceWatch, Totals};
+use super::{Hammer, ResourceWatch, Totals};
 use crate::nbd::{Command, Connection, Request, is_timeout};
-use crate::processes::{self, FrontEndTimeouts, TICK, all_joined};
+use crate::processes::{self, BLOCK_SIZE as BLOCK, FrontEndTimeouts, TICK, all_joined};
 use crate::violation::{During as _, Violation};
 
 /// Number of requests in flight per client.
