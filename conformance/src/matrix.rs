@@ -146,8 +146,12 @@ impl Matrix {
             Check::Strategy(Strategy::WriteReadValidation) => files.shift(mix.layout),
             _ => {}
         }
-        let sandbox = match self.sandbox() {
-            Ok(sandbox) => sandbox,
+        let roles = self.sandbox().and_then(|sandbox| {
+            let roles = deployment::Deployment::new(sandbox, mix.layout, session::READY);
+            Ok(roles?)
+        });
+        let roles = match roles {
+            Ok(roles) => roles,
             Err(error) => return trouble(error),
         };
         let deployment = Deployment {
@@ -156,7 +160,7 @@ impl Matrix {
             plan,
             files: &files,
             interrupted,
-            sandbox,
+            roles,
         };
         deployment.play()
     }

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
-use std::process::{Command, ExitStatus};
+use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
+use deployment::Part;
 use deployment::implementation::{Layout, Role};
-use deployment::process::{Exit, Process, Signal};
+use deployment::process::{Exit, NotReady, Process, Signal};
 use deployment::sandbox::{DPU_DEVICE, Sandbox};
 use wire::control::Payload;
 use wire::sbc::HEADER_SIZE;
@@ -21,7 +22,7 @@ use crate::transcript::{Action, Event, Interceptor, Piece, Place, Relay, Side};
 use crate::violation::{During as _, Violation};
 
 /// Time for a role to become ready for its peers.
-const READY: Duration = Duration::from_secs(20);
+pub(super) const READY: Duration = Duration::from_secs(20);
 /// Time for an initiator to detect that another role has failed.
 const NOTICE: Duration = Duration::from_secs(3);
 /// Time for the other roles to exit after a successful initiator, and after a failed one.
@@ -91,40 +92,6 @@ impl Session {
     }
 }
 
-/// A running role of the session.
-struct Running {
-    process: Process,
-    name: String,
-    traits: Traits,
-}
-
-impl Running {
-    fn start(
-        label: &'static str,
-        member: &Member,
-        role: Role,
-        command: Command,
-    ) -> Result<Self, Violation> {
-        Ok(Self {
-            process: Process::spawn(label, command)?,
-            name: member.name().to_owned(),
-            traits: member.traits(role),
-        })
-    }
-
-    fn failed(&mut self) -> Option<ExitStatus> {
-        self.process.status().filter(|status| !status.success())
-    }
-
-    fn into_ended(self) -> Ended {
-        Ended {
-            exit: self.process.into_exit(),
-            name: self.name,
-            traits: self.traits,
-        }
-    }
-}
-
 /// Runs and observes the processes of one session.
 pub(super) struct Deployment<'a> {
     pub(super) settings: &'a Settings,
@@ -132,106 +99,119 @@ pub(super) struct Deployment<'a> {
     pub(super) plan: Plan,
     pub(super) files: &'a Files,
     pub(super) interrupted: Interrupted<'a>,
-    pub(super) sandbox: Sandbox,
+    pub(super) roles: deployment::Deployment,
 }
 
 impl Deployment<'_> {
-    pub(super) fn play(&self) -> Session {
-        let mut others = Vec::new();
-        let mut service_at = None;
-        let mut trouble = self.start(&mut others, &mut service_at).err();
-        let mut initiator = None;
-        if trouble.is_none() {
-            match self.start_initiator() {
-                Ok(mut running) => {
-                    trouble = self.watch(&mut running, &mut others).err();
-                    initiator = Some(running);
-                }
-                Err(error) => trouble = Some(error),
-            }
-        }
-        let well = trouble.is_none()
-            && initiator
-                .as_mut()
-                .and_then(|initiator| initiator.process.status())
-                .is_some_and(|status| status.success());
-        let time = match (&trouble, well) {
-            (Some(_), _) => Duration::ZERO,
-            (None, true) => EXIT_TIMEOUT,
-            (None, false) => FAREWELL_TO_FAILED,
+    pub(super) fn play(mut self) -> Session {
+        let played = self.start().and_then(|()| self.watch());
+        let initiator = self.roles.process(Part::Initiator);
+        let is_well = initiator
+            .and_then(Process::exit_status)
+            .is_some_and(|status| status.success());
+        let time = match (&played, is_well) {
+            (Err(_), _) => Duration::ZERO,
+            (Ok(()), true) => EXIT_TIMEOUT,
+            (Ok(()), false) => FAREWELL_TO_FAILED,
         };
         let deadline = Instant::now() + time;
-        for running in &mut others {
-            running.process.wait(deadline);
+        for (_, process) in self.others() {
+            process.wait_for_end(deadline);
         }
-        let mut session = Session {
-            trouble,
-            initiator: initiator.map(Running::into_ended),
-            ..Session::default()
-        };
-        for (index, running) in others.into_iter().enumerate() {
-            let ended = running.into_ended();
-            if service_at == Some(index) {
-                session.service = Some(ended);
-            } else {
-                session.targets.push(ended);
-            }
+        let targets = (0..self.roles.targets()).map(Part::Target);
+        Session {
+            trouble: played.err(),
+            initiator: self.take(Part::Initiator),
+            service: self.take(Part::Service),
+            targets: targets.filter_map(|part| self.take(part)).collect(),
+            leftovers: self.roles.sandbox.leftovers().unwrap_or_default(),
         }
-        session.leftovers = self.sandbox.leftovers().unwrap_or_default();
-        session
     }
 
-    /// Starts the targets and then the service, and waits until each of them is ready.
-    fn start(
-        &self,
-        others: &mut Vec<Running>,
-        service_at: &mut Option<usize>,
-    ) -> Result<(), Violation> {
-        let mut ports = Vec::new();
-        for (index, (label, member)) in
-            std::iter::zip(self.mix.layout.targets(), &self.mix.targets).enumerate()
-        {
-            let port = self.sandbox.port()?;
-            let target = if self.plan.failing_io && index == 0 {
-                self.start_scripted(label, index, port)?
+    /// The started processes besides the initiator.
+    fn others(&self) -> impl Iterator<Item = (Part, &Process)> {
+        let mut others = self.roles.started();
+        others.retain(|part| *part != Part::Initiator);
+        let process = |part| Some((part, self.roles.process(part)?));
+        others.into_iter().filter_map(process)
+    }
+
+    /// Result of a part, if it was started. Terminates a process that is still running.
+    fn take(&mut self, part: Part) -> Option<Ended> {
+        let exit = self.roles.take(part).ok()?.into_exit();
+        let (member, role) = match part {
+            Part::Target(0) if self.plan.failing_io => {
+                return Some(Ended {
+                    exit,
+                    name: "scripted".to_owned(),
+                    traits: Traits::OURS,
+                });
+            }
+            Part::Target(index) => (self.mix.targets[index], Role::Target),
+            Part::Service => (self.mix.service, self.mix.layout.service()),
+            Part::Initiator | Part::FrontEnd => (self.mix.initiator, Role::Initiator),
+        };
+        Some(Ended {
+            exit,
+            name: member.name().to_owned(),
+            traits: member.traits(role),
+        })
+    }
+
+    /// Starts a part, and returns its process.
+    fn spawn(&mut self, part: Part, command: Command) -> Result<&Process, Violation> {
+        self.roles.set_command(part, command);
+        self.roles.spawn(part)?;
+        let process = self.roles.process(part);
+        process.ok_or_else(|| Violation::new("the process was not started"))
+    }
+
+    /// Starts the targets, the service and the initiator, and waits until each of them is ready. Other implementations do not report that.
+    fn start(&mut self) -> Result<(), Violation> {
+        let interrupted = self.interrupted;
+        let not_ready =
+            |process: &Process, why: NotReady| Violation::new(format!("{} {why}", process.role()));
+        let layout = self.mix.layout;
+        let mut ports = self.roles.ports().to_vec();
+        for (index, port) in ports.iter_mut().enumerate() {
+            let command = if self.plan.failing_io && index == 0 {
+                self.scripted_target(index)?
             } else {
-                let command = self.target(member, index, port)?;
-                Running::start(label, member, Role::Target, command)?
+                self.target(self.mix.targets[index], index)?
             };
-            let listening = target
-                .process
-                .wait_until_listening(port, READY, self.interrupted);
-            others.push(target);
-            listening.map_err(|why| Violation::new(format!("{label} {why}")))?;
-            ports.push(if self.plan.overstated {
-                overstate(port)?
-            } else {
-                port
-            });
+            let target = self.spawn(Part::Target(index), command)?;
+            let listening = target.wait_until_listening(*port, READY, interrupted);
+            listening.map_err(|why| not_ready(target, why))?;
+            if self.plan.overstated {
+                *port = overstate(*port)?;
+            }
         }
-        let before = self.sandbox.servers()?;
-        let role = self.mix.layout.service();
-        let command = self.service(&ports)?;
-        let service = Running::start("service", self.mix.service, role, command)?;
-        let serving =
-            self.sandbox
-                .wait_until_serving(&service.process, &before, READY, self.interrupted);
-        *service_at = Some(others.len());
-        others.push(service);
-        serving.map_err(|why| Violation::new(format!("service {why}")))
+        self.roles.reach_targets_at(layout, ports);
+        let before = self.roles.sandbox.servers()?;
+        let command = self.service()?;
+        self.spawn(Part::Service, command)?;
+        if let Some(service) = self.roles.process(Part::Service) {
+            let sandbox = &self.roles.sandbox;
+            let serving = sandbox.wait_until_serving(service, &before, READY, interrupted);
+            serving.map_err(|why| not_ready(service, why))?;
+        }
+        let command = self.initiator()?;
+        self.spawn(Part::Initiator, command).map(drop)
     }
 
     /// Waits for the initiator to exit.
-    fn watch(&self, initiator: &mut Running, others: &mut [Running]) -> Result<(), Violation> {
+    fn watch(&self) -> Result<(), Violation> {
         let deadline = Instant::now() + self.settings.timeout;
         let mut notice = None;
-        while initiator.process.status().is_none() {
+        let initiator = self.roles.process(Part::Initiator);
+        while initiator.is_some_and(|initiator| !initiator.has_ended()) {
             if (self.interrupted)() {
                 return Err(Violation::new("interrupted"));
             }
-            let failed = others
-                .iter_mut()
-                .find_map(|other| Some((other.process.role(), other.failed()?)));
+            let failed = self.others().find_map(|(_, other)| {
+                let status = other.exit_status().filter(|status| !status.success());
+                Some((other.role(), status?))
+            });
             if let Some((label, status)) = failed {
                 let time = if status.signal().is_some() {
                     Duration::ZERO
@@ -253,12 +233,6 @@ impl Deployment<'_> {
             std::thread::sleep(TICK);
         }
         Ok(())
-    }
-
-    fn start_initiator(&self) -> Result<Running, Violation> {
-        let member = self.mix.initiator;
-        let command = self.initiator()?;
-        Running::start("initiator", member, Role::Initiator, command)
     }
 }
 
@@ -290,30 +264,25 @@ impl Deployment<'_> {
     }
 
     fn file(&self, name: &str, content: &[u8]) -> Result<PathBuf, Violation> {
-        self.sandbox.file(name, content).during(name)
+        self.roles.sandbox.file(name, content).during(name)
     }
 
-    fn target(&self, member: &Member, index: usize, port: u16) -> Result<Command, Violation> {
+    fn target(&self, member: &Member, index: usize) -> Result<Command, Violation> {
         let label = self.mix.layout.targets()[index];
         let content = self.file(label, &self.files.targets[index])?;
-        let command = self.command(member, Role::Target, self.cpu(index))?;
-        let mut command = self.sandbox.target(command, port);
+        let mut command = self.command(member, Role::Target, self.cpu(index))?;
         command.arg("--binary-content").arg(content);
         if self.mix.layout == Layout::ZeroCopy {
             command
                 .args(["--block-count", &BLOCKS.to_string()])
                 .args(["--block-size", &BLOCK_SIZE.to_string()]);
         }
-        Ok(self.sandbox.on_machine_of_target(index, command))
+        Ok(command)
     }
 
-    fn start_scripted(
-        &self,
-        label: &'static str,
-        index: usize,
-        port: u16,
-    ) -> Result<Running, Violation> {
+    fn scripted_target(&self, index: usize) -> Result<Command, Violation> {
         let layout = self.mix.layout;
+        let label = layout.targets()[index];
         let content = self.file(label, self.files.first_content(layout))?;
         let block_size = self.files.block_size;
         let [program, arguments @ ..] = &self.settings.scripted_target[..] else {
@@ -324,26 +293,21 @@ impl Deployment<'_> {
             .args(arguments)
             .args(["--block-size", &block_size.to_string()])
             .args(["--fault", FAULT])
-            .args(["--listen-address", &self.sandbox.address_of_target(index)])
+            .args([
+                "--listen-address",
+                &self.roles.sandbox.address_of_target(index),
+            ])
             .arg("--content")
             .arg(content);
         if let Some(protocol) = &self.settings.protocol {
             command.args([PROTOCOL, protocol]);
         }
-        let command = self.sandbox.target(command, port);
-        let command = self.sandbox.on_machine_of_target(index, command);
-        Ok(Running {
-            process: Process::spawn(label, command)?,
-            name: "scripted".to_owned(),
-            traits: Traits::OURS,
-        })
+        Ok(command)
     }
 
-    fn service(&self, ports: &[u16]) -> Result<Command, Violation> {
+    fn service(&self) -> Result<Command, Violation> {
         let layout = self.mix.layout;
-        let command = self.command(self.mix.service, layout.service(), self.cpu(0))?;
-        let channel = self.sandbox.channel();
-        let mut command = self.sandbox.service(command, layout, ports, channel);
+        let mut command = self.command(self.mix.service, layout.service(), self.cpu(0))?;
         command.args(["--control-timeout", CONTROL_TIMEOUT]);
         if layout == Layout::Gga {
             let every = self.plan.recover_every.to_string();
@@ -354,9 +318,7 @@ impl Deployment<'_> {
 
     fn initiator(&self) -> Result<Command, Violation> {
         let traits = self.mix.initiator.traits(Role::Initiator);
-        let command = self.command(self.mix.initiator, Role::Initiator, self.cpu(1))?;
-        let channel = self.sandbox.channel();
-        let mut command = self.sandbox.initiator(command, channel);
+        let mut command = self.command(self.mix.initiator, Role::Initiator, self.cpu(1))?;
         command
             .args(["--control-timeout", CONTROL_TIMEOUT])
             .args(["--execution-strategy", self.plan.strategy.name()])
