@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use deployment::Part;
 use deployment::implementation::{Implementation, Role, Usage};
 use deployment::network::Network;
 use deployment::process::{Process, Signal};
@@ -73,9 +74,9 @@ pub fn measure_file(
     cpus: &[usize],
     (file, flush): (&Path, bool),
 ) -> Result<Figures, Error> {
-    let session = Session {
+    let mut session = Session {
         backing: Some((file, flush)),
-        ..Session::new(mix, point, operations, cpus)?
+        ..Session::new(Sandbox::new()?, mix, point, operations, cpus)?
     };
     let ended = session.run()?;
     if flush {
@@ -91,7 +92,7 @@ pub fn measure_file(
 ///
 /// A role cannot be started, has failed, or has printed no figures.
 pub fn measure(mix: &Mix, point: Point, operations: u64, cpus: &[usize]) -> Result<Figures, Error> {
-    figures(&Session::new(mix, point, operations, cpus)?)
+    figures(Session::new(Sandbox::new()?, mix, point, operations, cpus)?)
 }
 
 /// As [`measure`], with the targets on other machines than the service.
@@ -106,13 +107,11 @@ pub fn measure_over(
     operations: u64,
     cpus: &[usize],
 ) -> Result<Figures, Error> {
-    figures(&Session {
-        sandbox: Sandbox::over(network)?,
-        ..Session::new(mix, point, operations, cpus)?
-    })
+    let sandbox = Sandbox::over(network)?;
+    figures(Session::new(sandbox, mix, point, operations, cpus)?)
 }
 
-fn figures(session: &Session<'_>) -> Result<Figures, Error> {
+fn figures(mut session: Session<'_>) -> Result<Figures, Error> {
     let ended = session.run()?;
     let mut figures = parse(&ended.stdout, session.point)?;
     let [initiator, service, targets] = ended
@@ -262,14 +261,14 @@ pub(crate) fn with_front_end(
         .args([name, "--socket"])
         .arg(&socket)
         .args(["--cpu", &cpus[1 % cpus.len()].to_string()]);
-    let session = Session::new(mix, point, 0, cpus)?;
-    let (service, targets) = session.start()?;
-    let channel = session.sandbox.channel();
-    let front_end = session.sandbox.initiator(front_end, channel);
-    let front_end = wait_for_socket(Process::spawn("front end", front_end)?, &socket)?;
+    let mut session = Session::new(Sandbox::new()?, mix, point, 0, cpus)?;
+    session.start()?;
+    session.roles.set_command(Part::FrontEnd, front_end);
+    session.roles.spawn(Part::FrontEnd)?;
+    let front_end = wait_for_socket(session.roles.take(Part::FrontEnd)?, &socket)?;
     let figures = load(&socket)?;
     front_end.signal(Signal::TERM);
-    session.finish(front_end, service, targets)?;
+    session.finish(front_end)?;
     Ok(figures)
 }
 
@@ -303,30 +302,20 @@ const SETTLED: Duration = Duration::from_millis(500);
 ///
 /// A role cannot be started, or has ended early.
 pub fn idle(mix: &Mix, cpus: &[usize], time: Duration) -> Result<f64, Error> {
-    let session = Session::new(mix, Point::ZERO_COPY_READ, u32::MAX.into(), cpus)?;
-    let (service, mut targets) = session.start()?;
-    let initiator = Process::spawn("initiator", session.initiator()?)?;
+    let (point, endless) = (Point::ZERO_COPY_READ, u32::MAX.into());
+    let mut session = Session::new(Sandbox::new()?, mix, point, endless, cpus)?;
+    session.start()?;
+    let initiator = session.start_initiator()?;
     std::thread::sleep(SETTLED);
     initiator.signal(Signal::STOP);
     std::thread::sleep(SETTLED);
-    let all = |service: &Process, targets: &[Process]| -> Duration {
-        let roles = std::iter::once(service).chain(targets);
-        roles.filter_map(Process::cpu_time).sum()
-    };
-    let (before, started) = (all(&service, &targets), Instant::now());
+    let all = || -> Duration { session.cpu_times().iter().sum() };
+    let (before, started) = (all(), Instant::now());
     std::thread::sleep(time);
-    let used = all(&service, &targets).saturating_sub(before);
+    let used = all().saturating_sub(before);
     let percent = used.as_secs_f64() / started.elapsed().as_secs_f64() * 100.0;
     initiator.signal(Signal::KILL);
-    if service.has_ended() {
-        return Err(service.failed("ended while nothing happened").into());
-    }
-    if let Some(at) = targets.iter().position(Process::has_ended) {
-        return Err(targets
-            .swap_remove(at)
-            .failed("ended while nothing happened")
-            .into());
-    }
+    session.roles.expect_servers_to_run()?;
     Ok(percent)
 }
 
@@ -343,17 +332,17 @@ pub fn after_pause(
     point: Point,
     cpus: &[usize],
 ) -> Result<Figures, Error> {
-    let session = Session::new(mix, point, 0, cpus)?;
-    let (service, targets) = session.start()?;
+    let mut session = Session::new(Sandbox::new()?, mix, point, 0, cpus)?;
+    session.start()?;
+    let sandbox = &session.roles.sandbox;
     let mut command = Command::new(program);
-    session
-        .sandbox
+    sandbox
         .place(&mut command)
-        .args(["first-ios", "--channel", session.sandbox.channel()])
+        .args(["first-ios", "--channel", sandbox.channel()])
         .args(["--cpu", &cpus[0].to_string()])
         .args(["--transactions", &point.transactions.to_string()]);
     let initiator = Process::spawn("initiator", command)?;
-    let ended = session.finish(initiator, service, targets)?;
+    let ended = session.finish(initiator)?;
     let measured: AfterPause = serde_json::from_str(&ended.stdout).map_err(|_| Error::Output {
         program: "the initiator that pauses",
         expected: "its figures as JSON",

@@ -98,7 +98,7 @@ impl Sandbox {
         Self {
             directory,
             runtime,
-            channel: format!("conformance-{}-{number}", std::process::id()),
+            channel: format!("storage-{}-{number}", std::process::id()),
             devices: Devices::default(),
             ports: RefCell::default(),
             network: None,

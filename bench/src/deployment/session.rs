@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use deployment::implementation::{Implementation, Role};
 use deployment::process::Process;
 use deployment::sandbox::{DPU_DEVICE, Sandbox};
+use deployment::{Deployment, Part};
 
 use super::{Mix, content};
 use crate::series::{Figures, Layout, Operation, Point, SystemCalls};
@@ -25,7 +26,7 @@ pub(super) struct Session<'a> {
     pub(super) point: Point,
     pub(super) operations: u64,
     pub(super) cpus: &'a [usize],
-    pub(super) sandbox: Sandbox,
+    pub(super) roles: Deployment,
     /// File with the blocks of the only target, and whether every write is flushed.
     pub(super) backing: Option<(&'a Path, bool)>,
     /// Set to count the system calls of all roles.
@@ -42,8 +43,9 @@ pub(super) struct Ended {
 }
 
 impl<'a> Session<'a> {
-    /// Creates a session in a new sandbox, with targets in memory.
+    /// Creates a session in a sandbox, with targets in memory.
     pub(super) fn new(
+        sandbox: Sandbox,
         mix: &'a Mix,
         point: Point,
         operations: u64,
@@ -54,64 +56,71 @@ impl<'a> Session<'a> {
             point,
             operations,
             cpus,
-            sandbox: Sandbox::new()?,
+            roles: Deployment::new(sandbox, point.layout, READY)?,
             backing: None,
             tallies: None,
         })
     }
 
     /// Starts targets and service, and waits until they are ready for an initiator.
-    pub(super) fn start(&self) -> Result<(Process, Vec<Process>), Error> {
-        let names = self.point.layout.targets();
-        let files = self.content()?;
-        let mut targets = Vec::new();
-        let mut ports = Vec::new();
-        for (index, name) in names.iter().enumerate() {
-            let port = self.sandbox.port()?;
-            let target = self.target(index, port, &files[index])?;
-            let target = self.placed(name, self.sandbox.on_machine_of_target(index, target))?;
-            if let Err(why) = target.wait_until_listening(port, READY, || false) {
-                return Err(target.failed(&why.to_string()).into());
+    pub(super) fn start(&mut self) -> Result<(), Error> {
+        for (index, content) in self.content()?.iter().enumerate() {
+            let command = self.target(index, content)?;
+            self.roles.set_command(Part::Target(index), command);
+        }
+        self.roles.start_targets()?;
+        let command = self.service()?;
+        self.roles.set_command(Part::Service, command);
+        let before = self.roles.sandbox.servers()?;
+        self.roles.spawn(Part::Service)?;
+        // Services of the reference do not report when they are ready.
+        if let Some(service) = self.roles.process(Part::Service) {
+            let sandbox = &self.roles.sandbox;
+            let serving = sandbox.wait_until_serving(service, &before, READY, || false);
+            if let Err(why) = serving {
+                let service = self.roles.take(Part::Service)?;
+                return Err(service.failed(&why.to_string()).into());
             }
-            targets.push(target);
-            ports.push(port);
         }
-        let before = self.sandbox.servers()?;
-        let service = self.placed("service", self.service(&ports)?)?;
-        let serving = self
-            .sandbox
-            .wait_until_serving(&service, &before, READY, || false);
-        if let Err(why) = serving {
-            return Err(service.failed(&why.to_string()).into());
-        }
-        Ok((service, targets))
+        Ok(())
     }
 
-    pub(super) fn run(&self) -> Result<Ended, Error> {
-        let (service, targets) = self.start()?;
-        let initiator = self.placed("initiator", self.initiator()?)?;
-        self.finish(initiator, service, targets)
+    /// Starts the initiator, and returns its process.
+    pub(super) fn start_initiator(&mut self) -> Result<Process, Error> {
+        let command = self.initiator()?;
+        self.roles.set_command(Part::Initiator, command);
+        self.roles.spawn(Part::Initiator)?;
+        Ok(self.roles.take(Part::Initiator)?)
+    }
+
+    pub(super) fn run(&mut self) -> Result<Ended, Error> {
+        self.start()?;
+        let initiator = self.start_initiator()?;
+        self.finish(initiator)
+    }
+
+    /// CPU times of the service and of the targets so far.
+    pub(super) fn cpu_times(&self) -> [Duration; 2] {
+        let time = |part| self.roles.process(part).and_then(Process::cpu_time);
+        let targets = (0..self.roles.targets()).map(Part::Target);
+        [
+            time(Part::Service).unwrap_or_default(),
+            targets.filter_map(time).sum(),
+        ]
     }
 
     /// Waits until all processes have exited successfully, the initiator first.
-    pub(super) fn finish(
-        &self,
-        initiator: Process,
-        service: Process,
-        targets: Vec<Process>,
-    ) -> Result<Ended, Error> {
-        let times = || [cpu_of_all([&service]), cpu_of_all(&targets)];
-        let before = times();
+    pub(super) fn finish(&mut self, initiator: Process) -> Result<Ended, Error> {
+        let before = self.cpu_times();
         let deadline = Instant::now() + SESSION;
         // Before the process is reaped, which discards its CPU time.
         initiator.wait_for_end(deadline);
-        let initiator_cpu = cpu_of_all([&initiator]);
-        let [service_cpu, targets_cpu] = times();
+        let initiator_cpu = initiator.cpu_time().unwrap_or_default();
+        let [service_cpu, targets_cpu] = self.cpu_times();
         let stdout = initiator.finish(deadline, || false)?;
         let farewell = Instant::now() + EXIT_TIMEOUT;
-        service.finish(farewell, || false)?;
-        for target in targets {
-            target.finish(farewell, || false)?;
+        for part in self.roles.started() {
+            self.roles.take(part)?.finish(farewell, || false)?;
         }
         Ok(Ended {
             stdout,
@@ -134,13 +143,14 @@ impl<'a> Session<'a> {
             return Ok(vec![PathBuf::new()]);
         }
         let plain = content(self.point.capacity() as usize);
-        let plain = self.sandbox.file("content", &plain)?;
+        let plain = self.roles.sandbox.file("content", &plain)?;
         if self.point.layout == Layout::ZeroCopy {
             return Ok(vec![plain]);
         }
-        let halves = ["1.sbc", "2.sbc", "p.sbc"].map(|name| self.sandbox.path(name));
+        let halves = ["1.sbc", "2.sbc", "p.sbc"].map(|name| self.roles.sandbox.path(name));
         let mut command = self.mix.generator.command(Role::SbcGenerator)?;
-        self.sandbox
+        self.roles
+            .sandbox
             .place(&mut command)
             .args(["-d", DPU_DEVICE, "--original-input-data"])
             .arg(&plain)
@@ -152,9 +162,8 @@ impl<'a> Session<'a> {
         Ok(halves.into())
     }
 
-    fn target(&self, index: usize, port: u16, content: &PathBuf) -> Result<Command, Error> {
-        let command = self.role(&self.mix.target, Role::Target, 2 + index)?;
-        let mut command = self.sandbox.target(command, port);
+    fn target(&self, index: usize, content: &PathBuf) -> Result<Command, Error> {
+        let mut command = self.role(&self.mix.target, Role::Target, 2 + index)?;
         if let Some((file, _)) = self.backing {
             command
                 .arg("--backing-file")
@@ -173,26 +182,21 @@ impl<'a> Session<'a> {
         Ok(command)
     }
 
-    fn service(&self, ports: &[u16]) -> Result<Command, Error> {
-        let layout = self.point.layout;
-        let command = self.role(&self.mix.service, layout.service(), 1)?;
-        let channel = self.sandbox.channel();
-        let mut command = self.sandbox.service(command, layout, ports, channel);
+    fn service(&self) -> Result<Command, Error> {
+        let mut command = self.role(&self.mix.service, self.point.layout.service(), 1)?;
         if self.point.operation == Operation::RecoveryRead {
             command.args(["--trigger-recovery-read-every-n", "1"]);
         }
         Ok(command)
     }
 
-    pub(super) fn initiator(&self) -> Result<Command, Error> {
+    fn initiator(&self) -> Result<Command, Error> {
         let strategy = match self.point.operation {
             Operation::Read | Operation::RecoveryRead => "read_throughput_test",
             Operation::Write => "write_throughput_test",
         };
         let operations = self.operations.div_ceil(self.point.workers.into());
-        let command = self.role(&self.mix.initiator, Role::Initiator, 0)?;
-        let channel = self.sandbox.channel();
-        let mut command = self.sandbox.initiator(command, channel);
+        let mut command = self.role(&self.mix.initiator, Role::Initiator, 0)?;
         command
             .args(["--execution-strategy", strategy])
             .args(["--run-limit-operation-count", &operations.to_string()])
@@ -221,20 +225,18 @@ impl<'a> Session<'a> {
     /// Command line of a role with its CPUs: initiator 0, service 1, targets from 2 on.
     fn role(&self, whose: &Implementation, role: Role, number: usize) -> Result<Command, Error> {
         let mut command = whose.command(role)?;
+        if let Some(tallies) = &self.tallies {
+            let names = ["initiator", "service"].into_iter();
+            let name = names
+                .chain(self.point.layout.targets().iter().copied())
+                .nth(number);
+            command = tallies.around(name.unwrap_or_default(), &command);
+        }
         for worker in 0..self.point.workers as usize {
             let cpu = self.cpus[cpu_of(self.point.layout, number, worker, self.cpus.len())];
             command.args(["--cpu", &cpu.to_string()]);
         }
         Ok(command)
-    }
-
-    /// Starts a command in the session's sandbox.
-    fn placed(&self, role: &'static str, command: Command) -> Result<Process, Error> {
-        let command = match &self.tallies {
-            Some(tallies) => tallies.around(role, &command),
-            None => command,
-        };
-        Ok(Process::spawn(role, command)?)
     }
 }
 
@@ -255,11 +257,6 @@ pub fn cpu_of(layout: Layout, role: usize, worker: usize, cpus: usize) -> usize 
 /// Number of processes of a deployment.
 fn roles(layout: Layout) -> usize {
     2 + layout.targets().len()
-}
-
-/// CPU time of these processes so far.
-fn cpu_of_all<'a>(processes: impl IntoIterator<Item = &'a Process>) -> Duration {
-    processes.into_iter().filter_map(Process::cpu_time).sum()
 }
 
 // System calls of a session's roles, counted by the kernel for `perf stat`: all of them, and separately those that
@@ -393,11 +390,11 @@ fn session(
     operations: u64,
     cpus: &[usize],
 ) -> Result<([Tally; 3], Figures), Error> {
-    let session = Session {
+    let mut session = Session {
         tallies: Some(Tallies {
             directory: tempfile::tempdir()?,
         }),
-        ..Session::new(mix, point, operations, cpus)?
+        ..Session::new(Sandbox::new()?, mix, point, operations, cpus)?
     };
     let ended = session.run()?;
     let tally = |role| match &session.tallies {
