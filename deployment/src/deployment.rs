@@ -666,6 +666,30 @@ mod tests {
     }
 
     #[test]
+    fn service_reaches_a_moved_target_until_the_deployment_is_reset() {
+        let mut deployment = deployment(READY);
+        let before = deployment.ports().to_vec();
+        let port = deployment.move_target(1).expect("a free port");
+        assert_eq!(deployment.ports(), [before[0], port, before[2]]);
+        deployment.set_channel("next".to_owned());
+        let command = deployment.command_line(Part::Service).expect("a command");
+        let words = command.get_args().map(|word| word.to_string_lossy());
+        let words: Vec<_> = words.collect();
+        let of = |flag| {
+            let at = words.iter().position(|word| word == flag);
+            &*words[at.expect("the flag") + 1]
+        };
+        assert_eq!(of("--command-channel-name"), "next");
+        assert_eq!(of("--data-2-storage"), format!("127.0.0.1:{port}"));
+        deployment.start(Part::Service).expect("ready");
+        deployment.reset(Layout::ZeroCopy).expect("a free port");
+        assert_eq!((deployment.started(), deployment.targets()), (vec![], 1));
+        deployment
+            .command_line(Part::Service)
+            .expect_err("no command");
+    }
+
+    #[test]
     fn explicit_environment_replaces_that_of_the_sandbox() {
         let mut deployment = deployment("");
         let mut command = shell(&format!("echo dir=$SOFTDOCA_RUNTIME_DIR >&2; {READY}"));

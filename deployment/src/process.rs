@@ -877,7 +877,7 @@ mod tests {
         let process = shell("i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done");
         process.wait_for_end(default_deadline());
         assert!(process.cpu_time() > Some(Duration::ZERO));
-        assert!(process.has_ended());
+        assert!(process.exit_status().is_some_and(|it| it.success()));
         assert!(process.cpu_time() > Some(Duration::ZERO), "not reaped yet");
         let mut process = process;
         assert!(process.status().is_some());
@@ -888,6 +888,7 @@ mod tests {
     fn dropped_process_is_killed() {
         let process = shell("exec sleep 1000");
         let pid = process.pid().expect("a pid");
+        assert_eq!(process.exit_status(), None);
         drop(process);
         assert!(rustix::process::test_kill_process(pid).is_err());
     }
