@@ -275,6 +275,11 @@ changes! {
         "doca_cc_producer_task_send_completion_cb_t" Renamed("doca_comch_producer_task_send_completion_cb_t");
     }
 
+    Function since V2_6 until V2_6 {
+        "doca_cc_producer_task_send_alloc_init" Replaced("doca_comch_producer_task_send_alloc_init"), "immediate data and its length are the arguments after the buf: NULL and 0 for none";
+        "doca_cc_producer_task_send_get_buf" Replaced("doca_comch_producer_task_send_get_buf"), "returns a pointer to const";
+    }
+
     EnumValue since V2_5 until V2_6 {
         "DOCA_CC_COUNTER_SENT_MESSAGES" Renamed("DOCA_COMCH_COUNTER_SENT_MESSAGES");
         "DOCA_CC_COUNTER_SENT_BYTES" Renamed("DOCA_COMCH_COUNTER_SENT_BYTES");
