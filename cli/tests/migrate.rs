@@ -242,6 +242,30 @@ fn compilation_database_names_files_and_their_headers_are_followed() {
 }
 
 #[test]
+fn headers_that_are_not_included_any_more_are_reported() {
+    let main = "#include <doca_dma.h>\n#include \"own.h\"\nint f(void) { return doca_pe_progress(0) + doca_ctx_start(0); }\n";
+    let program = Program::new(&[("main.c", main), ("own.h", "#include <doca_ctx.h>\n")]);
+    let report = program.json(&["--json", "main.c"]);
+    assert_eq!(
+        report["findings"].as_array().map(Vec::len),
+        Some(1),
+        "{report}"
+    );
+    let finding = &report["findings"][0];
+    assert_eq!(
+        (&finding["change"], &finding["name"], &finding["line"]),
+        (&json!("include"), &json!("doca_pe_progress"), &json!(3))
+    );
+    let note = finding["note"].as_str().expect("a text");
+    assert!(
+        note.contains("doca_pe.h") && note.contains("doca_dma.h"),
+        "{note}"
+    );
+    let later = program.migrate(&["--from", "2.9", "main.c"]);
+    assert_eq!(later.status.code(), Some(0), "{later:?}");
+}
+
+#[test]
 fn names_that_another_file_of_the_program_defines_are_not_reported() {
     let own = "#define DOCA_VER_MAJOR 2\nint doca_helper(void) { return DOCA_VER_MAJOR; }\n";
     let program = Program::new(&[

@@ -12,7 +12,7 @@ use role_common::outln;
 use serde::{Deserialize, Serialize};
 use softdoca_migrate::{
     Examined, Finding, Kind, Language, Names, Position, ReleaseNumber, Releases, SymbolKind,
-    examine,
+    add_missing_includes, examine,
 };
 use tabled::builder::Builder;
 
@@ -58,7 +58,7 @@ pub struct Migrate {
 /// What was found in the files of a program.
 struct Report {
     releases: Releases,
-    /// By path as given, or as in the compilation database.
+    /// By path, relative to the working directory if possible.
     files: BTreeMap<PathBuf, Examined>,
 }
 
@@ -66,11 +66,14 @@ impl Migrate {
     pub fn run(&self) -> Result<ExitCode> {
         let releases =
             Releases::new(self.from, self.to).map_err(|error| usage(format!("--from: {error}")))?;
-        let files = match &self.compile_commands {
-            None => examine_files(&self.files, releases)?,
-            Some(directory) => examine_database(directory, releases)?,
+        let report = match &self.compile_commands {
+            None => {
+                let program = examine_files(&self.files, releases)?;
+                let named: BTreeSet<PathBuf> = self.files.iter().map(|it| shortest(it)).collect();
+                Report::new(program, |path| named.contains(path))
+            }
+            Some(directory) => Report::new(examine_database(directory, releases)?, |_| true),
         };
-        let report = Report::new(releases, files);
         if self.json {
             outln!("{}", serde_json::to_string_pretty(&report.json())?);
         } else if self.sarif {
@@ -98,24 +101,73 @@ fn read(path: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn language(path: &Path) -> Option<Language> {
+fn language_of(path: &Path) -> Option<Language> {
     Language::of_file(path.file_name()?.to_str()?)
 }
 
-fn examine_files(paths: &[PathBuf], releases: Releases) -> Result<BTreeMap<PathBuf, Examined>> {
-    let known = known_names();
-    let mut files = BTreeMap::new();
+/// Files that were examined, and how they include each other.
+struct Program {
+    releases: Releases,
+    known: Names,
+    files: BTreeMap<PathBuf, Examined>,
+    included: BTreeMap<PathBuf, Vec<Option<PathBuf>>>,
+}
+
+impl Program {
+    fn new(releases: Releases) -> Self {
+        Self {
+            releases,
+            known: known_names(),
+            files: BTreeMap::new(),
+            included: BTreeMap::new(),
+        }
+    }
+
+    /// Examines a file, and the headers that it includes in quotes, which are searched beside it and in `directories`.
+    fn add(&mut self, path: PathBuf, language: Language, directories: &[PathBuf]) -> Result<()> {
+        let mut open = vec![(path, language)];
+        while let Some((path, language)) = open.pop() {
+            if self.files.contains_key(&path) {
+                continue;
+            }
+            let examined = examine(&read(&path)?, language, self.releases, &self.known);
+            let beside = path.parent().map(Path::to_owned);
+            let included: Vec<Option<PathBuf>> = examined
+                .includes
+                .iter()
+                .map(|include| {
+                    beside
+                        .iter()
+                        .chain(directories)
+                        .map(|directory| directory.join(include))
+                        .find(|header| header.is_file())
+                        .map(|header| shortest(&header))
+                })
+                .collect();
+            for header in included.iter().flatten() {
+                let language = language_of(header).unwrap_or(Language::Header);
+                open.push((header.clone(), language));
+            }
+            self.included.insert(path.clone(), included);
+            self.files.insert(path, examined);
+        }
+        Ok(())
+    }
+}
+
+/// Examines files; the headers that they include serve to understand them, without findings of their own.
+fn examine_files(paths: &[PathBuf], releases: Releases) -> Result<Program> {
+    let mut program = Program::new(releases);
     for path in paths {
-        let language = language(path).ok_or_else(|| {
+        let language = language_of(path).ok_or_else(|| {
             usage(format!(
                 "expected files of C, C++ or CUDA, such as .c, .h, .cpp, got {}",
                 path.display()
             ))
         })?;
-        let examined = examine(&read(path)?, language, releases, &known);
-        files.insert(path.clone(), examined);
+        program.add(shortest(path), language, &[])?;
     }
-    Ok(files)
+    Ok(program)
 }
 
 // Compilation databases.
@@ -157,7 +209,7 @@ impl Compilation {
 }
 
 /// Examines each file of a compilation database once, and the headers that it includes in quotes.
-fn examine_database(directory: &Path, releases: Releases) -> Result<BTreeMap<PathBuf, Examined>> {
+fn examine_database(directory: &Path, releases: Releases) -> Result<Program> {
     let path = directory.join("compile_commands.json");
     let text = read(&path)?;
     let compilations: Vec<Compilation> = serde_json::from_str(&text).map_err(|error| {
@@ -166,35 +218,15 @@ fn examine_database(directory: &Path, releases: Releases) -> Result<BTreeMap<Pat
             path.display()
         )
     })?;
-    let known = known_names();
-    let mut files = BTreeMap::new();
+    let mut program = Program::new(releases);
     for compilation in &compilations {
-        let directories = compilation.include_directories();
-        let mut open = vec![compilation.directory.join(&compilation.file)];
-        while let Some(path) = open.pop() {
-            let path = shortest(&path);
-            // Assembler, or a header without an ending, which is one of a library.
-            let Some(language) = language(&path) else {
-                continue;
-            };
-            if files.contains_key(&path) {
-                continue;
-            }
-            let examined = examine(&read(&path)?, language, releases, &known);
-            for include in &examined.includes {
-                let beside = path.parent().map(Path::to_owned);
-                open.extend(
-                    beside
-                        .iter()
-                        .chain(&directories)
-                        .map(|directory| directory.join(include))
-                        .find(|header| header.is_file()),
-                );
-            }
-            files.insert(path, examined);
+        let path = shortest(&compilation.directory.join(&compilation.file));
+        // Not for assembler.
+        if let Some(language) = language_of(&path) {
+            program.add(path, language, &compilation.include_directories())?;
         }
     }
-    Ok(files)
+    Ok(program)
 }
 
 /// Path without symbolic links and `..`, and relative to the working directory if it is below it.
@@ -261,6 +293,7 @@ fn change(kind: Kind) -> &'static str {
         Kind::Replaced => "replaced",
         Kind::Removed => "removed",
         Kind::Arguments => "arguments",
+        Kind::Include => "include",
     }
 }
 
@@ -278,6 +311,7 @@ fn symbol(kind: SymbolKind) -> &'static str {
 fn instead(finding: &Finding) -> String {
     let first = match (finding.kind, finding.replacement) {
         (Kind::Arguments, _) => "other arguments",
+        (Kind::Include, _) => "include its header",
         (_, Some(replacement)) => replacement,
         (_, None) => "removed",
     };
@@ -294,7 +328,14 @@ fn counted(count: usize, noun: &str) -> String {
 }
 
 impl Report {
-    fn new(releases: Releases, mut files: BTreeMap<PathBuf, Examined>) -> Self {
+    /// Reports on the files of a program for which `is_reported` is true.
+    fn new(program: Program, is_reported: impl Fn(&Path) -> bool) -> Self {
+        let Program {
+            releases,
+            mut files,
+            included,
+            ..
+        } = program;
         let defined: BTreeSet<String> = files
             .values()
             .flat_map(|examined| examined.defined.iter().cloned())
@@ -302,6 +343,8 @@ impl Report {
         for examined in files.values_mut() {
             examined.remove_defined(&defined);
         }
+        add_missing_includes(&mut files, &included, releases);
+        files.retain(|path, _| is_reported(path));
         Self { releases, files }
     }
 

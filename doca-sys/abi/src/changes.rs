@@ -386,6 +386,57 @@ changes! {
     }
 }
 
+/// Headers of 2.5 and 2.6 with those that they include, directly or not; later ones include only the basic types.
+pub const EARLIER_INCLUDES: &[(&str, &[&str])] = &[
+    (
+        "doca_aes_gcm.h",
+        &["doca_buf.h", "doca_ctx.h", "doca_dev.h", "doca_pe.h"],
+    ),
+    (
+        "doca_buf_array.h",
+        &["doca_buf.h", "doca_dev.h", "doca_mmap.h"],
+    ),
+    (
+        "doca_buf_inventory.h",
+        &["doca_buf.h", "doca_dev.h", "doca_mmap.h"],
+    ),
+    ("doca_comm_channel.h", &["doca_dev.h"]),
+    (
+        "doca_compress.h",
+        &["doca_buf.h", "doca_ctx.h", "doca_dev.h", "doca_pe.h"],
+    ),
+    ("doca_ctx.h", &["doca_dev.h"]),
+    (
+        "doca_dma.h",
+        &["doca_buf.h", "doca_ctx.h", "doca_dev.h", "doca_pe.h"],
+    ),
+    (
+        "doca_erasure_coding.h",
+        &["doca_buf.h", "doca_ctx.h", "doca_dev.h", "doca_pe.h"],
+    ),
+    ("doca_graph.h", &["doca_ctx.h", "doca_dev.h", "doca_pe.h"]),
+    ("doca_mmap.h", &["doca_dev.h"]),
+    ("doca_pe.h", &["doca_ctx.h", "doca_dev.h"]),
+    (
+        "doca_rdma.h",
+        &[
+            "doca_buf.h",
+            "doca_ctx.h",
+            "doca_dev.h",
+            "doca_pe.h",
+            "doca_sync_event.h",
+        ],
+    ),
+    ("doca_sha.h", &["doca_buf.h", "doca_ctx.h", "doca_dev.h"]),
+    (
+        "doca_sync_event.h",
+        &["doca_ctx.h", "doca_dev.h", "doca_pe.h"],
+    ),
+];
+
+/// The last release with [`EARLIER_INCLUDES`].
+pub const EARLIER_INCLUDES_UNTIL: Version = V2_6;
+
 #[cfg(test)]
 mod tests {
     extern crate std;
@@ -492,6 +543,20 @@ mod tests {
                     change.name
                 );
                 assert_ne!(before, after, "{}", change.name);
+            }
+        }
+    }
+
+    #[test]
+    fn included_headers_are_current_and_complete() {
+        let current = current();
+        for (header, includes) in EARLIER_INCLUDES {
+            for include in *includes {
+                assert!(current.contains(include), "{header}: {include}");
+                let further = EARLIER_INCLUDES.iter().find(|(name, _)| name == include);
+                for indirect in further.into_iter().flat_map(|(_, more)| *more) {
+                    assert!(includes.contains(indirect), "{header}: {indirect}");
+                }
             }
         }
     }

@@ -23,7 +23,10 @@ mod functions;
 mod handles;
 mod releases;
 
-pub use changes::{Arguments, CHANGES, Change, Effect, SymbolKind, VERSIONS, Version};
+pub use changes::{
+    Arguments, CHANGES, Change, EARLIER_INCLUDES, EARLIER_INCLUDES_UNTIL, Effect, SymbolKind,
+    VERSIONS, Version,
+};
 pub use core::ffi::{c_char, c_int, c_void};
 pub use documented::{DOCUMENTED_ERRORS, DocumentedError, Provocation, Reason};
 pub use enums::*;

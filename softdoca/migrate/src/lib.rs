@@ -24,6 +24,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod includes;
 mod releases;
 mod syntax;
 mod table;
@@ -31,10 +32,11 @@ mod table;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use doca_abi::SymbolKind;
+pub use includes::add_missing_includes;
 pub use releases::{ReleaseError, ReleaseNumber, Releases};
 pub use syntax::Language;
-use syntax::{Name, Syntax};
-use table::{Verdict, verdict};
+use syntax::{Name, Place, Syntax};
+use table::{Verdict, declaration, is_changed_header, verdict};
 
 /// Comment that says that the arguments of the calls on its line, or on the next one if nothing precedes it, are those
 /// of the new release.
@@ -62,6 +64,8 @@ pub enum Kind {
     Removed,
     /// It has other arguments.
     Arguments,
+    /// It is declared in a header that the ones which the program includes do not include any more.
+    Include,
 }
 
 /// A use of a name that has to be changed.
@@ -115,8 +119,12 @@ pub struct Examined {
     pub unknown: BTreeMap<String, Vec<Position>>,
     /// Names that the file defines itself: in other files of the program, too, they are not DOCA's.
     pub defined: BTreeSet<String>,
-    /// Files of `#include "…"`.
+    /// Files of `#include "…"` that are not headers of DOCA.
     pub includes: Vec<String>,
+    /// Headers of DOCA that the file includes.
+    headers: BTreeSet<String>,
+    /// Headers of DOCA that declare names which the file uses, each with the first use.
+    declared_in: BTreeMap<&'static str, (Position, String, SymbolKind)>,
 }
 
 impl Examined {
@@ -124,6 +132,8 @@ impl Examined {
     pub fn remove_defined(&mut self, defined: &BTreeSet<String>) {
         self.findings.retain(|it| !defined.contains(&it.name));
         self.unknown.retain(|name, _| !defined.contains(name));
+        self.declared_in
+            .retain(|_, (_, name, _)| !defined.contains(name));
     }
 }
 
@@ -135,6 +145,14 @@ pub fn examine(source: &str, language: Language, releases: Releases, known: &Nam
         let is_defined = syntax.defined.contains(&used.text);
         if is_defined {
             continue;
+        }
+        if used.place == Place::Include && is_doca(&used.text) && !is_own_header(&used, known) {
+            examined.headers.insert(used.text.clone());
+        } else if let Some((header, symbol)) = declaration(&used.text) {
+            examined
+                .declared_in
+                .entry(header)
+                .or_insert_with(|| (used.position, used.text.clone(), symbol));
         }
         match verdict(&used, language, releases) {
             Verdict::Change(change) => {
@@ -163,12 +181,20 @@ pub fn examine(source: &str, language: Language, releases: Releases, known: &Nam
     examined.findings.sort();
     examined.defined = syntax.defined;
     examined.includes = syntax.includes;
+    let headers = &examined.headers;
+    examined
+        .includes
+        .retain(|file| !headers.contains(file.rsplit('/').next().unwrap_or(file)));
     examined
 }
 
 fn is_unknown(used: &Name, known: &Names) -> bool {
-    // A header in quotes is taken for one of the program.
-    is_doca(&used.text) && !used.is_quoted && !known.has(&used.text)
+    is_doca(&used.text) && !is_own_header(used, known) && !known.has(&used.text)
+}
+
+/// A header in quotes that no release has is taken for one of the program.
+fn is_own_header(used: &Name, known: &Names) -> bool {
+    used.is_quoted && !known.has(&used.text) && !is_changed_header(&used.text)
 }
 
 fn is_doca(name: &str) -> bool {

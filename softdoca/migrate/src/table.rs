@@ -1,8 +1,11 @@
 //! What the tables of `doca-abi` say of a name.
 
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
 use doca_abi::{
-    Arguments, CHANGES, Change, EARLIER_FUNCTIONS, Earlier, EarlierFunction, Effect, SymbolKind,
-    Version, headers,
+    Arguments, CALLBACKS, CHANGES, CONSTANTS, Change, EARLIER_FUNCTIONS, ENUMS, Earlier,
+    EarlierFunction, Effect, SymbolKind, Version, headers,
 };
 
 use crate::syntax::{Language, Name, Place};
@@ -201,6 +204,36 @@ fn has_new_arguments(used: &Name, changed: Arguments) -> bool {
             .and_then(|argument| argument.identifier.as_deref())
             .is_none_or(|given| given.starts_with(after) || given.contains(char::is_lowercase)),
     }
+}
+
+/// `true` for a header that has a change.
+pub fn is_changed_header(name: &str) -> bool {
+    let mut headers = CHANGES.iter().filter(|it| it.kind == SymbolKind::Header);
+    headers.any(|change| change.name == name)
+}
+
+/// The header that declares a name, if it has to be declared for its use. Types that are used by pointer do not have to.
+pub fn declaration(name: &str) -> Option<(&'static str, SymbolKind)> {
+    static DECLARATIONS: LazyLock<HashMap<&str, (&str, SymbolKind)>> = LazyLock::new(|| {
+        let functions = headers().iter().flat_map(|header| header.functions);
+        let functions = functions.map(|it| (it.name, (it.header, SymbolKind::Function)));
+        let callbacks = CALLBACKS
+            .iter()
+            .map(|it| (it.name, (it.header, SymbolKind::Type)));
+        let values = ENUMS.iter().flat_map(|decl| {
+            let values = decl.values.iter();
+            values.map(|it| (it.name, (decl.header, SymbolKind::EnumValue)))
+        });
+        let constants = CONSTANTS
+            .iter()
+            .map(|it| (it.name, (it.header, SymbolKind::Macro)));
+        functions
+            .chain(callbacks)
+            .chain(values)
+            .chain(constants)
+            .collect()
+    });
+    DECLARATIONS.get(name).copied()
 }
 
 fn description(changed: Arguments) -> String {

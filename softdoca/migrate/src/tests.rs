@@ -484,3 +484,51 @@ fn replacements_are_final() {
         }
     }
 }
+
+/// A program of a file, and a header that it includes in quotes.
+fn missing_includes(header: &str, file: &str, from: &str, is_found: bool) -> Vec<(usize, String)> {
+    let releases = releases(from, "3.3");
+    let mut files = BTreeMap::from([
+        (
+            "own.h",
+            examine(header, Language::C, releases, &Names::default()),
+        ),
+        (
+            "main.c",
+            examine(file, Language::C, releases, &Names::default()),
+        ),
+    ]);
+    let included = BTreeMap::from([("main.c", vec![is_found.then_some("own.h")])]);
+    add_missing_includes(&mut files, &included, releases);
+    let findings = files.into_values().flat_map(|it| it.findings);
+    findings
+        .map(|it| {
+            assert_eq!(it.kind, Kind::Include);
+            (it.position.line, it.name)
+        })
+        .collect()
+}
+
+#[test]
+fn headers_that_are_not_included_any_more_are_reported_once() {
+    let file = "#include <doca_rdma.h>\n#include \"own.h\"\n\
+                void f(struct doca_pe *pe) { doca_pe_progress(pe); doca_pe_destroy(pe); }\n";
+    let use_ = (3, "doca_pe_progress".to_owned());
+    assert_eq!(missing_includes("", file, "2.5", true), [use_]);
+    // Neither where the program includes it, nor where it may.
+    assert_eq!(
+        missing_includes("#include <doca_pe.h>\n", file, "2.6", true),
+        []
+    );
+    assert_eq!(missing_includes("", file, "2.6", false), []);
+    // Nor for a program of a release whose headers include nothing.
+    assert_eq!(missing_includes("", file, "2.9", true), []);
+    // A header of the program that lacks it, too, is where to include it.
+    let header = "#include <doca_dma.h>\nenum doca_ctx_states g(void);\nstatic inline int h(void) { return doca_pe_progress(0); }\n";
+    assert_eq!(
+        missing_includes(header, file, "2.6", true),
+        [(3, "doca_pe_progress".to_owned())]
+    );
+    let pointers = "#include <doca_rdma.h>\nvoid f(struct doca_pe *pe, struct doca_dev *dev);\n";
+    assert_eq!(missing_includes("", pointers, "2.6", true), []);
+}

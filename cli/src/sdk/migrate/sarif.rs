@@ -7,7 +7,7 @@ use softdoca_migrate::{Finding, Kind};
 
 use super::{Report, change};
 
-const RULES: [(Kind, &str); 4] = [
+const RULES: [(Kind, &str); 5] = [
     (Kind::Renamed, "The release has another name for it"),
     (
         Kind::Replaced,
@@ -18,6 +18,10 @@ const RULES: [(Kind, &str); 4] = [
         "The release does not have it, and nothing that takes its place one to one",
     ),
     (Kind::Arguments, "The release has it with other arguments"),
+    (
+        Kind::Include,
+        "No included header of the release includes the one that declares it",
+    ),
 ];
 
 pub fn log(report: &Report) -> Value {
@@ -92,6 +96,7 @@ fn message(report: &Report, finding: &Finding) -> String {
     let name = &finding.name;
     let mut text = match (finding.kind, finding.replacement) {
         (Kind::Arguments, _) => format!("{name} has other arguments in DOCA {to}"),
+        (Kind::Include, _) => format!("No included header declares {name} in DOCA {to}"),
         (_, Some(replacement)) => format!("DOCA {to} has {replacement} instead of {name}"),
         (_, None) => format!("DOCA {to} does not have {name}"),
     };
