@@ -8,6 +8,7 @@ use crate::{Examined, Finding, Kind, Releases};
 
 /// Adds findings for headers that were included by others, and are not any more. `included` are the files that a
 /// file includes in quotes, `None` for one that was not found: then it may include what is missing, and nothing is added.
+/// The same holds for a header of a library that the tables do not have.
 pub fn add_missing_includes<K: Ord + Clone>(
     files: &mut BTreeMap<K, Examined>,
     included: &BTreeMap<K, Vec<Option<K>>>,
@@ -26,6 +27,9 @@ pub fn add_missing_includes<K: Ord + Clone>(
         .filter_map(|(file, closure)| {
             let closure = closure.as_ref()?;
             let examined = closure.iter().filter_map(|file| files.get(file));
+            if examined.clone().any(|it| it.has_other_headers) {
+                return None;
+            }
             let headers: BTreeSet<&str> = examined
                 .flat_map(|it| it.headers.iter().map(String::as_str))
                 .collect();

@@ -123,6 +123,8 @@ pub struct Examined {
     pub includes: Vec<String>,
     /// Headers of DOCA that the file includes.
     headers: BTreeSet<String>,
+    /// Whether one of them is outside of the tables: what it includes is not known.
+    has_other_headers: bool,
     /// Headers of DOCA that declare names which the file uses, each with the first use.
     declared_in: BTreeMap<&'static str, (Position, String, SymbolKind)>,
 }
@@ -147,6 +149,7 @@ pub fn examine(source: &str, language: Language, releases: Releases, known: &Nam
             continue;
         }
         if used.place == Place::Include && is_doca(&used.text) && !is_own_header(&used, known) {
+            examined.has_other_headers |= !known.has(&used.text) && !is_changed_header(&used.text);
             examined.headers.insert(used.text.clone());
         } else if let Some((header, symbol)) = declaration(&used.text) {
             examined
