@@ -1,5 +1,7 @@
 //! `doca-storage sdk`: softdoca for programs in C and C++.
 
+mod migrate;
+
 use std::env;
 use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -38,6 +40,8 @@ enum Command {
     Install(Install),
     /// Print shell commands that set the environment for compilers and programs
     Env(Env),
+    /// Report what C and C++ programs have to change for another release of DOCA: exit status 1 if anything
+    Migrate(migrate::Migrate),
     /// Print the devices of programs: softdoca's built-in ones, or those of the file named by SOFTDOCA_TOPOLOGY
     Devices(Devices),
     /// Print the functions and their state in software, as a table in Markdown
@@ -111,17 +115,19 @@ struct Env {
 }
 
 pub fn run(options: &Options) -> ExitCode {
+    let done = |()| ExitCode::SUCCESS;
     let result = match &options.command {
-        Command::Install(options) => options.run(),
-        Command::Env(options) => options.run(),
-        Command::Devices(options) => options.run(),
+        Command::Install(options) => options.run().map(done),
+        Command::Env(options) => options.run().map(done),
+        Command::Migrate(options) => options.run(),
+        Command::Devices(options) => options.run().map(done),
         Command::Functions => {
             out!("{}", softdoca_sdk::table());
-            Ok(())
+            Ok(ExitCode::SUCCESS)
         }
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => crate::conclude("sdk", &*error),
     }
 }

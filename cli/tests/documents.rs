@@ -38,6 +38,7 @@ pub fn documents() -> Vec<PathBuf> {
         "roles/target/disk_queue",
         "roles/zero_copy",
         "softdoca",
+        "softdoca/migrate",
         "softdoca/net",
         "softdoca/sdk",
         "softdoca/shared",

@@ -12,7 +12,7 @@ use deployment::process::Signal;
 use rustix::process::{Pid, kill_process};
 
 /// Every command, with its mandatory arguments.
-const COMMANDS: [&str; 31] = [
+const COMMANDS: [&str; 32] = [
     "",
     "demo",
     "bench",
@@ -33,6 +33,7 @@ const COMMANDS: [&str; 31] = [
     "sdk",
     "sdk install",
     "sdk env",
+    "sdk migrate",
     "sdk functions",
     "sdk devices",
     "status",

@@ -15,6 +15,7 @@ mod gga_integrity;
 mod hammer;
 mod matrix;
 mod metrics;
+mod migrate;
 mod nbd;
 #[path = "../../frontends/nbd/tests/support/client.rs"]
 mod nbd_client;

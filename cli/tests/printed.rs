@@ -14,7 +14,7 @@ use crate::support::{PROGRAM, Sandbox, TIMEOUT, default_deadline, text};
 use deployment::process::{Process, Signal};
 
 /// Parts of commands that are not run here, and the tests that run them.
-const ELSEWHERE: [(&str, &str); 34] = [
+const ELSEWHERE: [(&str, &str); 35] = [
     (
         "cargo run --release -- ",
         "not cargo but the program: sdk.rs",
@@ -54,6 +54,7 @@ const ELSEWHERE: [(&str, &str); 34] = [
     ("curl", "metrics.rs"),
     (" set examine ", "set.rs: backing files of a set"),
     (" set verify ", "set.rs: backing files of a set"),
+    (" sdk migrate ", "migrate.rs: programs of earlier releases"),
     ("conformance record", "record_replay.rs"),
     ("conformance replay", "record_replay.rs"),
     ("--hosts", "several_machines.rs"),

@@ -132,6 +132,7 @@ fn short_commands_fit() {
         (0, "status --help"),
         (0, "top --help"),
         (0, "sdk install --help"),
+        (0, "sdk migrate --help"),
         (
             0,
             &format!("sdk install --prefix {prefix} --library {library}"),
@@ -218,6 +219,7 @@ fn short_commands_fit() {
         (2, "nbd -d 3b:00.0 --cpu 0 --listen nowhere"),
         (2, &format!("{service} --data-1-storage x")),
         (2, "sdk install --prefix /tmp --dpu"),
+        (2, "sdk migrate --from 3.3 /no/such/file.c"),
     ];
     for (code, arguments) in list {
         let arguments: Vec<&str> = arguments.split(' ').collect();

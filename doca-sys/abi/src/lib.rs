@@ -16,12 +16,17 @@
 #![warn(missing_docs)]
 #![allow(non_camel_case_types, reason = "names of the C API")]
 
+mod changes;
 mod documented;
 mod enums;
 mod functions;
 mod handles;
 mod releases;
 
+pub use changes::{
+    Arguments, CHANGES, Change, EARLIER_INCLUDES, EARLIER_INCLUDES_UNTIL, Effect, SymbolKind,
+    VERSIONS, Version,
+};
 pub use core::ffi::{c_char, c_int, c_void};
 pub use documented::{DOCUMENTED_ERRORS, DocumentedError, Provocation, Reason};
 pub use enums::*;
