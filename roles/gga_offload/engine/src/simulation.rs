@@ -16,8 +16,8 @@
 //! | S2, R3 | The same for what was flushed, also after a power failure of all machines. |
 //! | R1, R5 | With at most one member of each stripe damaged, stale or unreachable at a time, there is no I/O error, |
 //! | R1, R8 | and every I/O is answered in time. |
-//! | R4, R7 | Flags and targets that do not fit the set are refused, and a target without its data is not taken to have it. |
-//! | R1, R8, R9 | Two current members suffice to start, a set comes back when its members do, and ends when it is told to. |
+//! | R4, R7 | Flags and targets that do not fit the set are refused, a target without its data is not taken to have it, and a copy from before a clean end is rebuilt. |
+//! | R1, R8, R9 | Two current members suffice to start, a set comes back when its members do, and ends when it is told to. A target that is well is not detached. |
 //! | R1, R5, R6 | A set that is shown as healthy is redundant: any two members have each block, except for silent damage that no read or scrub has met. |
 //!
 //! And the engines never meet an event that their state does not allow, and no target runs out of slots for versions.

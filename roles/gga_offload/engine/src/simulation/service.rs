@@ -71,6 +71,8 @@ pub(super) struct Attempt {
     pub(super) has_kept: bool,
     /// Number of workers that have not attached it.
     pub(super) left: u32,
+    /// Identity of its storage when the connection was made.
+    pub(super) identity: (u32, u32),
 }
 
 impl Attempt {

@@ -185,6 +185,8 @@ struct Io {
     may_time_out: bool,
     /// `true` if a device has failed for it.
     has_device_error: bool,
+    /// Members whose chunk of each block could not be read at some time since its invocation.
+    unread: Vec<Targets>,
 }
 
 impl Io {
@@ -821,7 +823,8 @@ impl<'a> World<'a> {
         };
         let service = self.services.swap_remove(place);
         let has_failed = matches!(service.set.state(), State::Failed { .. });
-        if why != CLOSED || has_failed {
+        let has_unsettled = service.set.unsettled_stripes() != 0;
+        if why != CLOSED || has_failed || has_unsettled {
             // The service that has noticed the exchange of a disk may not have recorded it.
             for target in 0..3 {
                 let member = Target::ALL[target];
@@ -1236,6 +1239,7 @@ impl<'a> World<'a> {
                 if is_failing || target.disk.is_unreadable(chunk.stripe) {
                     self.totals.faults += 1;
                     self.reach("read error");
+                    self.note_unread(chunk.stripe, number);
                     return self.send_result(chunk, Status::IO_FAILED);
                 }
                 let mut bytes: Bytes = [0; CHUNK];
@@ -1312,6 +1316,16 @@ impl<'a> World<'a> {
                     self.begin_applying(number);
                 }
                 self.send_result(chunk, Status::SUCCESS);
+            }
+        }
+    }
+
+    /// Records that a member's chunk could not be read for the I/Os in progress.
+    fn note_unread(&mut self, block: u64, number: usize) {
+        for io in &mut self.ios {
+            let index = block.checked_sub(io.block).map(|index| index as usize);
+            if let Some(unread) = index.and_then(|index| io.unread.get_mut(index)) {
+                unread.insert(Target::ALL[number]);
             }
         }
     }
@@ -1849,6 +1863,7 @@ impl<'a> World<'a> {
             connection: 0,
             has_kept: false,
             left: 0,
+            identity: (0, 0),
         });
         let earliest = service.rejoins_at.saturating_sub(now);
         self.next_attempt += 1;
@@ -1924,6 +1939,7 @@ impl<'a> World<'a> {
             connection: next,
             has_kept,
             left: workers,
+            identity: target.identity(),
             ..attempt
         });
         for worker in 0..workers {
@@ -1983,10 +1999,7 @@ impl<'a> World<'a> {
             service.rests.rejoined(target.number(), instant);
             service.connections[target.number()] = attempt.connection;
             service.superblocks.forget(target.number());
-            let identity = self.targets[target.number()].identity();
-            if let Some(service) = self.service(session) {
-                service.identities[target.number()] = identity;
-            }
+            service.identities[target.number()] = attempt.identity;
             trace!(
                 self,
                 "target {} rejoins, has kept its data: {}",
@@ -2123,6 +2136,7 @@ impl<'a> World<'a> {
             may_fail: range.clone().any(|block| self.exposed[block as usize]),
             may_time_out: self.targets.iter().filter(|it| !it.is_well).count() > 1,
             has_device_error: false,
+            unread: vec![Targets::NONE; usize::from(count)],
         };
         for (index, block) in range.enumerate() {
             match operation {
@@ -2203,7 +2217,12 @@ impl<'a> World<'a> {
         }
         let is_exposed =
             (io.block..io.block + io.count()).any(|block| self.exposed[block as usize]);
-        if io.may_fail || is_exposed {
+        // R5 is about one member of a stripe. The other one may have become readable again before the I/O met the first one's failure.
+        let is_unreadable = (io.block..).zip(&io.unread).any(|(block, unread)| {
+            let wrong = unread.union(self.damaged[block as usize]);
+            !unread.is_empty() && wrong.len() > 1
+        });
+        if io.may_fail || is_exposed || is_unreadable {
             return self.excuse(Excuse::TwoMembers);
         }
         let unwell = self.targets.iter().filter(|it| !it.is_well).count();
@@ -2690,7 +2709,7 @@ impl<'a> World<'a> {
                 if it
                     .copy
                     .as_ref()
-                    .is_none_or(|it| it.disk.superblock.is_none())
+                    .is_none_or(|it| it.disk.superblock.map(|it| it.set) != self.set_id)
                     || !it.is_up
                     || it.disk.identity == FOREIGN
                     || !self.may_lose(target)
@@ -2703,6 +2722,8 @@ impl<'a> World<'a> {
             Step::ReplaceDisk { target, restart } => {
                 if !self.targets[target].is_up
                     || !self.may_lose(target)
+                    // It would be started with its own disk meanwhile, and lose that when the replacement is due.
+                    || self.targets[target].own.is_some()
                     || self.targets[target].disk.superblock.is_none()
                 {
                     return false;
