@@ -1512,10 +1512,18 @@ impl<'a> World<'a> {
 
     /// Two members of a block are wrong at once, one of them with a lost write, or an old copy.
     fn lose_two(&mut self, block: usize) {
-        let copies = self.damaged[block].iter();
-        let copies = copies.filter_map(|it| self.targets[it.number()].in_use.as_ref());
+        let damaged = || {
+            self.damaged[block]
+                .iter()
+                .map(|it| &self.targets[it.number()])
+        };
+        let copies = damaged().filter_map(|it| it.in_use.as_ref());
         let since = copies.map(|it| it.since(block as u64));
-        self.registers[block].lost_two(since.min());
+        // Zeros in the place of a chunk are a block that was never written.
+        let is_blank = |disk: &Disk| disk.newest(block as u64).iter().all(|&byte| byte == 0);
+        let blank = damaged().any(|it| is_blank(&it.disk)).then_some(0);
+        let since = since.chain(blank).min();
+        self.registers[block].lost_two(since);
         for io in &mut self.ios {
             for (reading, read) in io.readings.iter_mut().zip(io.block..) {
                 if read as usize == block {
