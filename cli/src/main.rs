@@ -13,6 +13,7 @@ mod monitor;
 mod sdk;
 mod set;
 mod table;
+mod up;
 
 use std::error::Error;
 use std::ffi::{OsStr, OsString};
@@ -33,6 +34,7 @@ const EXAMPLES: &str = "\
 Examples:
   doca-storage                       the demo, with content of its own
   doca-storage demo --content photo.raw --workers 2
+  doca-storage up --size 1G          a redundant disk at an NBD socket
   doca-storage demo --block-size 1048576 --blocks-per-io 4
   doca-storage target --help         a role, with the flags of the reference";
 
@@ -48,6 +50,8 @@ struct Cli {
 enum Command {
     /// Start a deployment, read and write a file through it, validate, measure: PASS or FAIL
     Demo(demo::Options),
+    /// Serve a redundant disk on this machine: targets, service and front end, supervised
+    Up(up::Options),
     /// Measure deployments, and the limits of the machine
     Bench(bench::Options),
     /// Test an implementation of the protocol as a black box
@@ -136,6 +140,7 @@ fn main() -> ExitCode {
     };
     let code = match command.unwrap_or_else(|| Command::Demo(demo::Options::default())) {
         Command::Demo(options) => demo::run(&options),
+        Command::Up(options) => up::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Conformance(options) => conformance::run(&options),
         Command::Sdk(options) => sdk::run(&options),

@@ -29,6 +29,7 @@ mod set;
 mod terminal;
 mod tls;
 mod torture;
+mod up;
 mod verifiers;
 mod vhost_user_blk;
 

@@ -14,7 +14,8 @@ use crate::support::{PROGRAM, Sandbox, TIMEOUT, default_deadline, text};
 use deployment::process::{Process, Signal};
 
 /// Parts of commands that are not run here, and the tests that run them.
-const ELSEWHERE: [(&str, &str); 35] = [
+const ELSEWHERE: [(&str, &str); 36] = [
+    ("doca-storage up ", "up.rs"),
     (
         "cargo run --release -- ",
         "not cargo but the program: sdk.rs",

@@ -32,10 +32,20 @@ impl Redundancy {
         if state.is_known {
             return state;
         }
-        for event in log::events(log) {
-            state.update(event, targets);
-        }
+        state.follow(log, targets);
         state
+    }
+
+    /// Continues with further whole lines of the log.
+    pub fn follow(&mut self, log: &str, targets: &[&str]) {
+        for event in log::events(log) {
+            self.update(event, targets);
+        }
+    }
+
+    /// Returns `true` once a session has reported a state.
+    pub fn is_known(&self) -> bool {
+        self.is_known
     }
 
     fn update(&mut self, event: LogEvent<'_>, targets: &[&str]) {
