@@ -30,9 +30,12 @@ use crate::{Result, exit_code, usage};
 
 const EXAMPLES: &str = "\
 Examples:
-  doca-storage up                                       10 GiB at a socket below ~/.local/share/doca-storage
-  doca-storage up --data /srv/disk --size 100G --nbd /run/disk.socket
-  doca-storage up --data /srv/disk --vhost-user /run/disk.socket
+  10 GiB, over NBD at a socket below ~/.local/share/doca-storage:
+    doca-storage up
+  Another place, size and socket:
+    doca-storage up --data /srv/disk --size 100G --nbd /run/disk.socket
+  For a virtual machine:
+    doca-storage up --data /srv/disk --vhost-user /run/disk.socket
 
 The data directory has a backing file for each target (data_1.blocks, data_2.blocks, data_p.blocks), each half as large as the disk, and a log of each
 process in log/. Started again with the same directory, it serves the same disk. Any one of the files may be lost: the target is rebuilt.
@@ -49,6 +52,8 @@ const STABLE: Duration = Duration::from_secs(30);
 const READY: Duration = Duration::from_secs(60);
 /// Time for a process to end after SIGTERM: targets copy versions to their places, and sync.
 const END: Duration = Duration::from_secs(60);
+/// Number of lines of a process's log that are shown if it does not become ready.
+const REPORTED_LINES: usize = 5;
 /// Interval of the supervision.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -330,11 +335,12 @@ impl Parts {
                 self.ports.insert(number, port);
             }
             let failed = ready.is_none() && !shutdown.is_requested();
-            let output = process.stderr();
+            let lines = process.lines();
+            let last = lines[lines.len().saturating_sub(REPORTED_LINES)..].join("\n  ");
             self.insert(part, process);
             if failed {
                 return Err(format!(
-                    "{} is not ready within {READY:?}, see {}{output}",
+                    "{} is not ready within {READY:?}, see {}; its last lines:\n  {last}",
                     part.name(),
                     self.log(part).display()
                 )
