@@ -169,13 +169,21 @@ mod tests {
             .split_once(".SH EXAMPLES\n.nf\n")
             .expect("a section with examples");
         let (examples, _) = examples.split_once(".fi\n.SH ").expect("its end");
-        assert_eq!(examples.lines().count(), 4, "{examples}");
+        // All but their heading, which is that of the section.
+        let printed = crate::EXAMPLES.lines().skip(1);
+        assert_eq!(
+            examples.lines().count(),
+            printed.clone().count(),
+            "{examples}"
+        );
         // Commands and explanations are aligned.
-        let columns: Vec<_> = examples
-            .lines()
-            .filter_map(|line| line.trim_start().find("   "))
-            .collect();
-        assert_eq!(columns.len(), 2, "{examples}");
+        let explained = |line: &&str| line.trim_start().contains("   ");
+        let aligned = examples.lines().filter(explained).count();
+        assert_eq!(
+            (aligned, printed.filter(explained).count()),
+            (3, 3),
+            "{examples}"
+        );
         assert!(!whole.contains("EXTRA"), "{whole}");
         let bash = read("usr/share/bash-completion/completions/doca-storage.bash");
         assert!(bash.contains("--data-p-storage") && bash.contains("conformance"));
