@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, DirBuilder, File, TryLockError};
-use std::io::{IsTerminal as _, Read as _, Seek as _, SeekFrom};
+use std::io::{IsTerminal as _, Read as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -12,16 +12,15 @@ use std::process::{Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueHint};
+use deployment::implementation::Layout;
 use deployment::log::{listening_port, waits_for_initiator};
 use deployment::process::{Process, Signal};
 use deployment::sandbox::{DPU_DEVICE, HOST_DEVICE};
-use deployment::{Redundancy, allowed_cpus};
-use gga_engine::Target;
+use deployment::{Part, Redundancy, allowed_cpus};
 use role_common::errln;
 use role_common::flags::size;
 use role_common::shutdown::Shutdown;
 use role_common::verifier::derived;
-use role_formats::stored_block::Geometry;
 use role_target::offline::OfflineFile;
 use rustix::process::{Pid, kill_process};
 use serde::{Deserialize, Serialize};
@@ -41,6 +40,15 @@ The data directory has a backing file for each target (data_1.blocks, data_2.blo
 process in log/. Started again with the same directory, it serves the same disk. Any one of the files may be lost: the target is rebuilt.
 A process that ends is started again, after 0.5 to 10 s. SIGINT or SIGTERM ends all of them in order; the exit status is 1 if one of them fails then.";
 
+const LAYOUT: Layout = Layout::Gga;
+/// Processes, in the order in which they are started: each after those that it needs.
+const PARTS: [Part; 5] = [
+    Part::Target(0),
+    Part::Target(1),
+    Part::Target(2),
+    Part::Service,
+    Part::FrontEnd,
+];
 /// Size of the disk's blocks in bytes.
 const BLOCK_SIZE: u32 = 4096;
 /// Pause before a process that has ended is started again, after the first time in succession, and at most.
@@ -101,6 +109,7 @@ fn supervise(options: &Options, shutdown: &Shutdown) -> Result<bool> {
         disk,
         running: BTreeMap::new(),
         ports: BTreeMap::new(),
+        address: String::new(),
         service: Follow::default(),
     };
     let mut display = Display::new(options.json);
@@ -179,10 +188,6 @@ impl Disk {
         })
     }
 
-    fn file(&self, target: Target) -> PathBuf {
-        file_of(&self.directory, target)
-    }
-
     /// Name of the Comch channel: of this directory only, because all services of a user share a runtime directory.
     fn channel(&self) -> String {
         let id = derived(&[self.directory.as_os_str().as_encoded_bytes()]);
@@ -240,13 +245,13 @@ fn started_at(process: u32) -> Option<u64> {
         .flatten()
 }
 
-fn file_of(directory: &Path, target: Target) -> PathBuf {
-    directory.join(format!("{}.blocks", target.name()))
+fn file_of(directory: &Path, target: usize) -> PathBuf {
+    directory.join(format!("{}.blocks", LAYOUT.targets()[target]))
 }
 
 /// Number of blocks of the disk in a directory; `None` if there is none yet.
 fn block_count_of(directory: &Path) -> Result<Option<u64>> {
-    for target in Target::ALL {
+    for target in 0..LAYOUT.targets().len() {
         let file = file_of(directory, target);
         if file.exists() {
             match OfflineFile::open(&file) {
@@ -270,37 +275,8 @@ fn default_directory() -> Result<PathBuf> {
 
 // Processes.
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Part {
-    Target(usize),
-    Service,
-    FrontEnd,
-}
-
-impl Part {
-    const ALL: [Self; 5] = [
-        Self::Target(0),
-        Self::Target(1),
-        Self::Target(2),
-        Self::Service,
-        Self::FrontEnd,
-    ];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Target(number) => Target::ALL[number].name(),
-            Self::Service => "service",
-            Self::FrontEnd => "front end",
-        }
-    }
-
-    /// Name of its log.
-    fn log(self) -> &'static str {
-        match self {
-            Self::FrontEnd => "front-end",
-            other => other.name(),
-        }
-    }
+fn name(part: Part) -> &'static str {
+    part.name(LAYOUT)
 }
 
 /// A process, or the time at which it is started again.
@@ -322,32 +298,44 @@ struct Parts {
     running: BTreeMap<Part, Running>,
     /// Ports of the targets, by number.
     ports: BTreeMap<usize, u16>,
+    /// Where clients find the disk, once the front end is ready.
+    address: String,
     service: Follow,
 }
 
 impl Parts {
     /// Starts all processes, each when those that it needs are ready.
     fn start_all(&mut self, shutdown: &Shutdown) -> Result<()> {
-        for part in Part::ALL {
+        for part in PARTS {
             let process = self.spawn(part)?;
-            let ready = wait_until_ready(&process, part, shutdown);
-            if let (Part::Target(number), Some(Some(port))) = (part, ready) {
-                self.ports.insert(number, port);
-            }
-            let failed = ready.is_none() && !shutdown.is_requested();
+            let ready = match part {
+                Part::Target(number) => wait_for(&process, shutdown, listening_port).map(|port| {
+                    self.ports.insert(number, port);
+                }),
+                Part::Service => wait_for(&process, shutdown, waits_for_initiator),
+                // There is no initiator.
+                Part::FrontEnd | Part::Initiator => {
+                    let address = |line: &str| self.disk.front_end.address(line);
+                    wait_for(&process, shutdown, address).map(|address| self.address = address)
+                }
+            };
             let lines = process.lines();
-            let last = lines[lines.len().saturating_sub(REPORTED_LINES)..].join("\n  ");
+            let state = match process.exit_status() {
+                Some(status) => format!("has ended ({status})"),
+                None => format!("is not ready within {READY:?}"),
+            };
             self.insert(part, process);
-            if failed {
-                return Err(format!(
-                    "{} is not ready within {READY:?}, see {}; its last lines:\n  {last}",
-                    part.name(),
-                    self.log(part).display()
-                )
-                .into());
-            }
             if shutdown.is_requested() {
                 break;
+            }
+            if ready.is_none() {
+                let last = lines[lines.len().saturating_sub(REPORTED_LINES)..].join("\n  ");
+                let (name, log) = (name(part), self.log(part));
+                let text = format!(
+                    "{name} {state}, see {}; its last lines:\n  {last}",
+                    log.display()
+                );
+                return Err(text.into());
             }
         }
         Ok(())
@@ -366,12 +354,10 @@ impl Parts {
 
     /// Records the processes for a supervisor that comes after this one was killed.
     fn record(&self) {
-        let recorded = self.running.values().filter_map(|it| match &it.state {
-            State::Runs(process) => Some(Recorded {
-                process: process.id(),
-                started: started_at(process.id())?,
-            }),
-            State::Rests(_) => None,
+        let recorded = PARTS.iter().filter_map(|&part| {
+            let process = self.process(part)?.id();
+            let started = started_at(process)?;
+            Some(Recorded { process, started })
         });
         let recorded: Vec<Recorded> = recorded.collect();
         if let Ok(text) = serde_json::to_string(&recorded)
@@ -381,82 +367,81 @@ impl Parts {
         }
     }
 
+    /// The process of a part, unless it is to be started again.
+    fn process(&self, part: Part) -> Option<&Process> {
+        match &self.running.get(&part)?.state {
+            State::Runs(process) => Some(process),
+            State::Rests(_) => None,
+        }
+    }
+
     fn log(&self, part: Part) -> PathBuf {
-        self.disk.directory.join(format!("log/{}.log", part.log()))
+        let name = name(part).replace(' ', "-");
+        self.disk.directory.join(format!("log/{name}.log"))
     }
 
     fn spawn(&mut self, part: Part) -> Result<Process> {
-        let log = self.log(part);
+        let path = self.log(part);
+        let context = |error: std::io::Error| format!("{}: {error}", path.display());
+        let log = File::create(&path).map_err(context)?;
         if part == Part::Service {
-            self.service = Follow::new(log.clone());
+            self.service = Follow {
+                log: Some(File::open(&path).map_err(context)?),
+                ..Follow::default()
+            };
         }
-        let log = File::create(&log).map_err(|error| format!("{}: {error}", log.display()))?;
-        let mut command = self.command(part)?;
+        let mut command = self.command(part);
         // Ctrl-C at a terminal is for the supervisor, which ends the others in order.
         command.process_group(0);
-        Ok(Process::spawn_logged(part.name(), command, log)?)
+        Ok(Process::spawn_logged(name(part), command, log)?)
     }
 
-    fn command(&self, part: Part) -> Result<Command> {
+    fn command(&self, part: Part) -> Command {
         let mut command = Command::new(&self.program);
         let cpu = |index: usize| self.cpus[index % self.cpus.len()].to_string();
         let channel = self.disk.channel();
         match part {
             Part::Target(number) => {
                 let port = self.ports.get(&number).copied().unwrap_or(0);
-                let geometry = Geometry::for_logical(BLOCK_SIZE).ok_or("no geometry")?;
+                let block_size = LAYOUT.chunk_size(BLOCK_SIZE as usize);
                 command
                     .args(["target", "-d", HOST_DEVICE, "--cpu", &cpu(number + 1)])
-                    .args([
-                        "--listen-address",
-                        "127.0.0.1",
-                        "--listen-port",
-                        &port.to_string(),
-                    ])
-                    .args(["--block-size", &geometry.half_block_size().to_string()])
+                    .args(["--listen-address", "127.0.0.1"])
+                    .args(["--listen-port", &port.to_string()])
+                    .args(["--block-size", &block_size.to_string()])
                     .args(["--block-count", &self.disk.block_count.to_string()])
                     .args(["--sessions", "forever", "--backing-file"])
-                    .arg(self.disk.file(Target::ALL[number]));
+                    .arg(file_of(&self.disk.directory, number));
             }
             Part::Service => {
                 command
-                    .args([
-                        "gga-offload",
-                        "-d",
-                        DPU_DEVICE,
-                        "-r",
-                        HOST_DEVICE,
-                        "--cpu",
-                        &cpu(0),
-                    ])
-                    .args(["--command-channel-name", &channel, "--sessions", "forever"])
+                    .args(["gga-offload", "-d", DPU_DEVICE, "-r", HOST_DEVICE])
+                    .args(["--cpu", &cpu(0), "--sessions", "forever"])
+                    .args(["--command-channel-name", &channel])
                     .args(["--logical-block-size", &BLOCK_SIZE.to_string()]);
-                for (flag, port) in ["--data-1-storage", "--data-2-storage", "--data-p-storage"]
-                    .iter()
-                    .zip(self.ports.values())
-                {
+                for (flag, port) in LAYOUT.storage_flags().iter().zip(self.ports.values()) {
                     command.args([*flag, &format!("127.0.0.1:{port}")]);
                 }
             }
-            Part::FrontEnd => {
-                let (name, socket) = match &self.disk.front_end {
+            Part::FrontEnd | Part::Initiator => {
+                let (role, socket) = match &self.disk.front_end {
                     FrontEnd::Nbd(socket) => ("nbd", socket),
                     FrontEnd::VhostUser(socket) => ("vhost-user-blk", socket),
                 };
                 command
-                    .args([name, "-d", HOST_DEVICE, "--cpu", &cpu(0)])
+                    .args([role, "-d", HOST_DEVICE, "--cpu", &cpu(0)])
                     .args(["--command-channel-name", &channel, "--socket"])
                     .arg(socket);
             }
         }
-        // What says that a process is ready is in its log then, too.
+        // Announcements, such as the port of a target, go to standard error then, which is logged.
         command.args(["--output", "json"]);
-        Ok(command)
+        command
     }
 
     /// Starts processes again that have ended.
     fn restart_ended(&mut self, display: &mut Display) {
-        for part in Part::ALL {
+        for part in PARTS {
             let Some(running) = self.running.get_mut(&part) else {
                 continue;
             };
@@ -470,14 +455,12 @@ impl Parts {
                         running.state = State::Rests(Instant::now() + pause);
                         running.pause = (pause * 2).min(LONGEST_PAUSE);
                         display.ended(part, status, pause, &self.log(part));
-                    } else if running.since.elapsed() > STABLE {
-                        running.pause = FIRST_PAUSE;
                     }
                 }
                 State::Rests(until) if *until <= Instant::now() => match self.spawn(part) {
                     Ok(process) => self.insert(part, process),
                     Err(error) => {
-                        errln!("{}: {error}", part.name());
+                        errln!("{}: {error}", name(part));
                         if let Some(running) = self.running.get_mut(&part) {
                             running.state = State::Rests(Instant::now() + running.pause);
                         }
@@ -491,32 +474,34 @@ impl Parts {
     fn status(&mut self) -> Status {
         self.service.read();
         let redundancy = &self.service.redundancy;
-        let targets = [0, 1, 2].map(|number| {
-            let runs = matches!(
-                self.running.get(&Part::Target(number)),
-                Some(Running {
-                    state: State::Runs(_),
-                    ..
-                })
-            );
-            let state = match () {
-                () if !runs || redundancy.is_offline(number) => "offline",
-                () if redundancy.lacks(number) => "rebuilding",
-                () => "ok",
-            };
-            (Target::ALL[number].name(), state)
-        });
-        let is_lost = targets.iter().any(|(_, state)| *state == "offline");
-        let state = match () {
-            () if !redundancy.is_known() => "starting",
-            () if redundancy.is_complete() && !is_lost => "healthy",
-            () if is_lost => "degraded",
-            () => "rebuilding",
+        let names = LAYOUT.targets().iter().enumerate();
+        let targets: BTreeMap<_, _> = names
+            .map(|(number, &name)| {
+                let runs = self.process(Part::Target(number)).is_some();
+                let state = if !runs || redundancy.is_offline(number) {
+                    OFFLINE
+                } else if redundancy.lacks(number) {
+                    "rebuilding"
+                } else {
+                    "ok"
+                };
+                (name, state)
+            })
+            .collect();
+        let is_lost = targets.values().any(|&state| state == OFFLINE);
+        let state = if !redundancy.is_known() {
+            "starting"
+        } else if is_lost {
+            "degraded"
+        } else if redundancy.is_complete() {
+            "healthy"
+        } else {
+            "rebuilding"
         };
         Status {
             state,
-            targets: targets.into(),
-            disk: self.disk.front_end.to_string(),
+            targets,
+            disk: self.address.clone(),
             bytes: self.disk.size(),
         }
     }
@@ -524,7 +509,7 @@ impl Parts {
     /// Ends all processes, clients first. Returns `true` if all have ended with status 0.
     fn stop(&mut self) -> bool {
         let mut is_clean = true;
-        for part in Part::ALL.into_iter().rev() {
+        for part in PARTS.into_iter().rev() {
             let Some(Running {
                 state: State::Runs(mut process),
                 ..
@@ -540,14 +525,12 @@ impl Parts {
             if !status.is_some_and(is_expected) {
                 is_clean = false;
                 match status {
-                    Some(status) => errln!(
-                        "{}: {status}, see {}",
-                        part.name(),
-                        self.log(part).display()
-                    ),
+                    Some(status) => {
+                        errln!("{}: {status}, see {}", name(part), self.log(part).display())
+                    }
                     None => errln!(
                         "{}: not ended within {END:?} after SIGTERM: killed",
-                        part.name()
+                        name(part)
                     ),
                 }
             }
@@ -557,15 +540,15 @@ impl Parts {
     }
 }
 
-/// Waits until a process is ready; returns the port of a target. `None` if it is not in time, or if the supervisor is to end.
-fn wait_until_ready(process: &Process, part: Part, shutdown: &Shutdown) -> Option<Option<u16>> {
+/// Waits until a process has logged a line for which `parse` returns a value; `None` if it is not in time, has ended, or the supervisor is to end.
+fn wait_for<T>(
+    process: &Process,
+    shutdown: &Shutdown,
+    parse: impl Fn(&str) -> Option<T>,
+) -> Option<T> {
     let deadline = Instant::now() + READY;
     while Instant::now() < deadline && !shutdown.is_requested() {
-        let found = process.find_line(0, TICK, |line| match part {
-            Part::Target(_) => listening_port(line).map(Some),
-            Part::Service => waits_for_initiator(line).map(|()| None),
-            Part::FrontEnd => line.starts_with("Serving ").then_some(None),
-        });
+        let found = process.find_line(0, TICK, &parse);
         if found.is_some() || process.has_ended() {
             return found;
         }
@@ -573,54 +556,42 @@ fn wait_until_ready(process: &Process, part: Part, shutdown: &Shutdown) -> Optio
     None
 }
 
-impl fmt::Display for FrontEnd {
-    /// Where clients find the disk.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Nbd(socket) => write!(f, "nbd+unix:///?socket={}", socket.display()),
-            Self::VhostUser(socket) => write!(f, "vhost-user-blk at {}", socket.display()),
-        }
+impl FrontEnd {
+    /// Where clients find the disk, if this line says that it is served.
+    fn address(&self, line: &str) -> Option<String> {
+        let (_, last) = line.strip_prefix("Serving ")?.rsplit_once(' ')?;
+        Some(match self {
+            Self::Nbd(_) => last.to_owned(),
+            Self::VhostUser(socket) => format!("vhost-user-blk at {}", socket.display()),
+        })
     }
 }
 
 /// Follows the log of the service.
 #[derive(Default)]
 struct Follow {
-    log: PathBuf,
-    /// Number of bytes read so far: whole lines.
-    at: u64,
+    log: Option<File>,
+    /// The beginning of a line.
+    unread: Vec<u8>,
     redundancy: Redundancy,
 }
 
 impl Follow {
-    fn new(log: PathBuf) -> Self {
-        Self {
-            log,
-            ..Self::default()
-        }
-    }
-
     fn read(&mut self) {
-        let read = || -> std::io::Result<Vec<u8>> {
-            let mut file = File::open(&self.log)?;
-            file.seek(SeekFrom::Start(self.at))?;
-            let mut bytes = Vec::new();
-            file.read_to_end(&mut bytes)?;
-            Ok(bytes)
-        };
-        let Ok(bytes) = read() else { return };
-        let whole = bytes
-            .iter()
-            .rposition(|&byte| byte == b'\n')
-            .map_or(0, |at| at + 1);
-        self.at += whole as u64;
-        let names = Target::ALL.map(Target::name);
+        let Some(log) = &mut self.log else { return };
+        // After an error, the state is that of what was read so far.
+        let _ = log.read_to_end(&mut self.unread);
+        let end = self.unread.iter().rposition(|&byte| byte == b'\n');
+        let lines: Vec<u8> = self.unread.drain(..end.map_or(0, |at| at + 1)).collect();
         self.redundancy
-            .follow(&String::from_utf8_lossy(&bytes[..whole]), &names);
+            .follow(&String::from_utf8_lossy(&lines), LAYOUT.targets());
     }
 }
 
 // Output.
+
+/// State of a target whose process does not run, or without which the service goes on.
+const OFFLINE: &str = "offline";
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Status {
@@ -680,7 +651,7 @@ impl Display {
         self.end();
         errln!(
             "{} has ended ({status}), see {}; started again in {pause:?}",
-            part.name(),
+            name(part),
             log.display()
         );
         self.shown = None;
