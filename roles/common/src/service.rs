@@ -507,7 +507,7 @@ impl<S: Service> App<'_, S> {
     }
 
     /// Time of the next timeout of the session or one of its parts; `silent_until` is that of the initiator.
-    fn next_deadline(&mut self, silent_until: Option<Instant>) -> Option<Instant> {
+    fn next_deadline(&self, silent_until: Option<Instant>) -> Option<Instant> {
         self.session
             .poll_timeout()
             .into_iter()

@@ -13,7 +13,7 @@ use gga_engine::assembly::{Assembly, Found, Instructions, Log, assemble};
 use gga_engine::chunk::Stamp;
 use gga_engine::membership::EpochIds;
 use gga_engine::request::Volume;
-use gga_engine::rests::RejoinRests;
+use gga_engine::rests::{self, RejoinRests};
 use gga_engine::set::{Candidate, ScrubPlan, Set};
 use gga_engine::stripes::{StripeBitmap, StripeLocks};
 use gga_engine::{Placement, Target, Targets};
@@ -695,18 +695,13 @@ impl DegradedMode for GgaOffload {
     }
 
     fn next_rejoin(&mut self, now: Instant) -> NextRejoin {
-        let Some(set) = self.prepared.as_ref().map(|prepared| &prepared.set) else {
+        let Some(prepared) = &self.prepared else {
             return NextRejoin::Whole;
         };
-        if set.is_healthy() {
-            self.rests.reset();
-            return NextRejoin::Whole;
-        }
-        let candidate = set.rejoin_candidate().map(|it| it.target.number());
-        match candidate.map(|it| (it, self.rests.until(it, now))) {
-            None => NextRejoin::Wait(None),
-            Some((_, Some(until))) => NextRejoin::Wait(Some(until)),
-            Some((target, None)) => NextRejoin::Target(target),
+        match self.rests.next(&prepared.set, now) {
+            rests::NextRejoin::Whole => NextRejoin::Whole,
+            rests::NextRejoin::Wait(until) => NextRejoin::Wait(until),
+            rests::NextRejoin::Candidate(it) => NextRejoin::Target(it.target.number()),
         }
     }
 

@@ -30,7 +30,7 @@ pub trait DegradedMode {
     /// later.
     fn is_lost(&self, target: usize) -> bool;
 
-    /// Returns what to do about lost targets now.
+    /// Returns the next step for lost targets.
     fn next_rejoin(&mut self, now: Instant) -> NextRejoin;
 
     /// Decides whether a target may rejoin, from its description and before any further request: `true` if it has all
@@ -71,7 +71,7 @@ pub trait DegradedMode {
     fn is_open(&self) -> bool;
 }
 
-/// What to do about lost targets.
+/// The next step for lost targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NextRejoin {
     /// Nothing: no target is lost, and all are up to date.
@@ -216,24 +216,20 @@ impl RejoinAttempts {
         storage: &mut [TcpClientChannel],
         timeout: Duration,
     ) -> bool {
-        let next = degraded_mode.next_rejoin(now);
-        if next == NextRejoin::Whole {
-            self.next_at = None;
-            self.pause = FIRST_PAUSE;
-            return false;
-        }
-        if self.next_at.is_some_and(|next| now < next) {
-            return false;
-        }
-        self.next_at = None;
-        let target = match next {
-            NextRejoin::Target(target) => target,
+        let target = match degraded_mode.next_rejoin(now) {
+            NextRejoin::Whole => {
+                self.next_at = None;
+                self.pause = FIRST_PAUSE;
+                return false;
+            }
+            _ if self.next_at.is_some_and(|next| now < next) => return false,
             NextRejoin::Wait(until) => {
                 self.next_at = until;
                 return false;
             }
-            NextRejoin::Whole => return false,
+            NextRejoin::Target(target) => target,
         };
+        self.next_at = None;
         let Some(place) = session.place(target) else {
             return false;
         };

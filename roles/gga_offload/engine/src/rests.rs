@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::set::{Candidate, Set};
+
 /// First pause: short in comparison with the time for which I/Os wait for targets.
 const FIRST_REST: Duration = Duration::from_millis(100);
 /// Longest time before a target that was lost after it had rejoined rejoins again: one with a full disk can be connected to, and is lost with the next write.
@@ -24,7 +26,33 @@ impl Default for RejoinRests {
     }
 }
 
+/// The next step for lost targets.
+#[derive(Debug, Clone, Copy)]
+pub enum NextRejoin {
+    /// Nothing: no target is lost, and all are up to date.
+    Whole,
+    /// Wait, until this time at most.
+    Wait(Option<Instant>),
+    /// Let this target rejoin.
+    Candidate(Candidate),
+}
+
 impl RejoinRests {
+    /// Returns the next step for the lost targets of a set.
+    pub fn next(&mut self, set: &Set, now: Instant) -> NextRejoin {
+        if set.is_healthy() {
+            self.reset();
+            return NextRejoin::Whole;
+        }
+        let Some(candidate) = set.rejoin_candidate() else {
+            return NextRejoin::Wait(None);
+        };
+        match self.until(candidate.target.number(), now) {
+            Some(until) => NextRejoin::Wait(Some(until)),
+            None => NextRejoin::Candidate(candidate),
+        }
+    }
+
     /// Records that a target has rejoined.
     pub fn rejoined(&mut self, target: usize, now: Instant) {
         self.last = Some((target, now + self.next));
@@ -32,14 +60,13 @@ impl RejoinRests {
     }
 
     /// The time from which this target may rejoin; `None` for now.
-    #[must_use]
-    pub fn until(&self, target: usize, now: Instant) -> Option<Instant> {
+    fn until(&self, target: usize, now: Instant) -> Option<Instant> {
         let last = self.last.filter(|&(it, until)| it == target && now < until);
         last.map(|(_, until)| until)
     }
 
     /// Records that no target is lost.
-    pub fn reset(&mut self) {
+    fn reset(&mut self) {
         *self = Self::default();
     }
 }

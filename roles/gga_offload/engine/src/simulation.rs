@@ -732,6 +732,21 @@ fn write(rng: &mut Rng, context: &Context) -> Step {
     }
 }
 
+/// A number of writes within some microseconds.
+fn burst(
+    rng: &mut Rng,
+    context: &Context,
+    count: std::ops::Range<u8>,
+    begin: Duration,
+    within: u64,
+    at: &mut impl FnMut(Duration, Step),
+) {
+    for _ in 0..rng.u8(count) {
+        let step = write(rng, context);
+        at(begin + micros(rng, 0..within), step);
+    }
+}
+
 /// Appends a sequence of faults that is harder to survive than each of them alone, because of their order and spacing.
 fn sequence(rng: &mut Rng, kinds: u64, begin: Duration, context: &Context, steps: &mut Vec<Timed>) {
     // Some need two targets that are away at once.
@@ -812,10 +827,7 @@ fn sequence(rng: &mut Rng, kinds: u64, begin: Duration, context: &Context, steps
         // The service dies during a burst of writes, a read decides, then it dies again, or a target is lost.
         4 => {
             let crash = begin + micros(rng, 20..400);
-            for _ in 0..rng.u8(1..10) {
-                let step = write(rng, context);
-                at(begin + micros(rng, 0..300), step);
-            }
+            burst(rng, context, 1..10, begin, 300, &mut at);
             let restart = micros(rng, 10..300);
             at(crash, Step::KillService { restart });
             // Most often while blocks are settled.
@@ -847,10 +859,7 @@ fn sequence(rng: &mut Rng, kinds: u64, begin: Duration, context: &Context, steps
         }
         // All machines lose power during a burst of writes and flushes.
         5 => {
-            for _ in 0..rng.u8(1..16) {
-                let step = write(rng, context);
-                at(begin + micros(rng, 0..1_000), step);
-            }
+            burst(rng, context, 1..16, begin, 1_000, &mut at);
             at(begin + micros(rng, 0..1_000), Step::Flush);
             let restart = micros(rng, 10..2_000);
             let machine = context.machines[target];
@@ -862,10 +871,7 @@ fn sequence(rng: &mut Rng, kinds: u64, begin: Duration, context: &Context, steps
         // Two targets are restarted at once.
         6 => {
             let restart = micros(rng, 50..3_000_000);
-            for _ in 0..rng.u8(0..6) {
-                let step = write(rng, context);
-                at(begin + micros(rng, 0..100), step);
-            }
+            burst(rng, context, 0..6, begin, 100, &mut at);
             at(begin + micros(rng, 0..200), Step::KillTargets { restart });
         }
         // A flush waits for a target that has lost its connection only, then all machines lose power.
@@ -873,10 +879,7 @@ fn sequence(rng: &mut Rng, kinds: u64, begin: Duration, context: &Context, steps
             let restart = micros(rng, 500_000..6_000_000);
             at(begin, Step::KillTarget { target, restart });
             let mut time = begin + micros(rng, 500..80_000);
-            for _ in 0..rng.u8(1..8) {
-                let step = write(rng, context);
-                at(time + micros(rng, 0..200), step);
-            }
+            burst(rng, context, 1..8, time, 200, &mut at);
             time += micros(rng, 200..1_000);
             let restart = micros(rng, 50..2_000);
             let target = other;
@@ -896,10 +899,7 @@ fn sequence(rng: &mut Rng, kinds: u64, begin: Duration, context: &Context, steps
             };
             at(begin, Step::KillTarget { target, restart });
             let mut time = begin + micros(rng, 300..60_000);
-            for _ in 0..rng.u8(1..8) {
-                let step = write(rng, context);
-                at(time + micros(rng, 0..200), step);
-            }
+            burst(rng, context, 1..8, time, 200, &mut at);
             time += micros(rng, 0..250);
             let restart = if rng.bool() {
                 micros(rng, 50..100_000)
@@ -936,10 +936,7 @@ fn sequence(rng: &mut Rng, kinds: u64, begin: Duration, context: &Context, steps
         // The service dies during a burst of writes, and chunks of two targets cannot be read for a time.
         10 => {
             let crash = begin + micros(rng, 20..400);
-            for _ in 0..rng.u8(1..10) {
-                let step = write(rng, context);
-                at(begin + micros(rng, 0..300), step);
-            }
+            burst(rng, context, 1..10, begin, 300, &mut at);
             let restart = micros(rng, 10..300);
             at(crash, Step::KillService { restart });
             for target in [target, other] {
@@ -950,10 +947,7 @@ fn sequence(rng: &mut Rng, kinds: u64, begin: Duration, context: &Context, steps
         // Between two sessions, a target's disk is replaced by a copy from the first one.
         11 => {
             at(begin, Step::Copy);
-            for _ in 0..rng.u8(1..8) {
-                let step = write(rng, context);
-                at(begin + micros(rng, 0..2_000), step);
-            }
+            burst(rng, context, 1..8, begin, 2_000, &mut at);
             let end = begin + micros(rng, 1_000..4_000);
             let restart = Duration::from_millis(400);
             at(

@@ -497,7 +497,7 @@ mod tests {
         }
     }
 
-    /// What was written before the first interrupted write was complete; what came after it was not.
+    /// Writes before the first interrupted one were complete, later ones were not.
     #[test]
     fn stamp_of_the_first_interrupted_write_is_kept() {
         let stamp = |number| Some(Stamp { epoch: 1, number });

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use fastrand::Rng;
-use role_formats::superblock::Superblock;
+use role_formats::superblock::{SetId, Superblock};
 use wire::control::RecordState;
 
 use super::oracle::CHUNK;
@@ -340,6 +340,12 @@ impl SimulatedTarget {
             },
             ..superblock
         })
+    }
+
+    /// Returns `true` if its superblock is that of this place in the set.
+    pub(super) fn is_member(&self, set: Option<SetId>, number: usize) -> bool {
+        let superblock = self.disk.superblock;
+        superblock.is_some_and(|it| Some(it.set) == set && it.member as usize == number)
     }
 
     /// The identity that it reports; a new one after each start of its machine.

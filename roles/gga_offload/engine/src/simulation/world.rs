@@ -22,6 +22,7 @@ use crate::chunk::{self, Place, Stamp};
 use crate::engine::{Action, Delivery, Event, Status};
 use crate::membership::{EpochIds, State};
 use crate::request::Operation;
+use crate::rests::NextRejoin;
 use crate::set::ScrubPlan;
 use crate::{Target, Targets};
 
@@ -1598,17 +1599,12 @@ impl<'a> World<'a> {
         trace!(self, "target {number} is up ({change:?})");
     }
 
-    /// Returns `true` if a target's superblock is that of its place in the set.
-    fn is_own(&self, number: usize) -> bool {
-        let superblock = self.targets[number].disk.superblock;
-        superblock.is_some_and(|it| Some(it.set) == self.set_id && it.member as usize == number)
-    }
-
     fn return_disk(&mut self, number: usize) {
         let Some(own) = self.targets[number].own.take() else {
             return;
         };
-        let is_rebuilt = self.targets[number].disk.identity != FOREIGN || self.is_own(number);
+        let target = &self.targets[number];
+        let is_rebuilt = target.disk.identity != FOREIGN || target.is_member(self.set_id, number);
         if is_rebuilt && !self.may_lose(number) {
             // An old disk in the place of a current one, beside another failure: too much at once.
             return;
@@ -1851,20 +1847,10 @@ impl<'a> World<'a> {
         if service.phase != Phase::Serving || service.attempt.is_some() {
             return;
         }
-        if service.set.is_healthy() {
-            service.rests.reset();
-        }
-        let Some(candidate) = service.set.rejoin_candidate() else {
+        let instant = service.instant();
+        let NextRejoin::Candidate(candidate) = service.rests.next(&service.set, instant) else {
             return;
         };
-        let instant = service.instant();
-        if service
-            .rests
-            .until(candidate.target.number(), instant)
-            .is_some()
-        {
-            return;
-        }
         service.attempt = Some(Attempt {
             number,
             candidate,
@@ -1882,8 +1868,6 @@ impl<'a> World<'a> {
     /// Connects to a target that is to rejoin, and decides whether it has kept its data.
     fn rejoin(&mut self, session: u64, number: u64) {
         let (now, next) = (self.now, self.next_connection);
-        let is_foreign = [0, 1, 2]
-            .map(|it: usize| self.targets[it].disk.identity == FOREIGN && !self.is_own(it));
         let Some(service) = self.services.iter_mut().find(|it| it.session == session) else {
             return;
         };
@@ -1892,8 +1876,9 @@ impl<'a> World<'a> {
         };
         service.attempt = None;
         service.rejoins_at = now + REJOIN_PAUSE;
-        let is_foreign = is_foreign[attempt.target()];
         let target = &mut self.targets[attempt.target()];
+        let is_foreign =
+            target.disk.identity == FOREIGN && !target.is_member(self.set_id, attempt.target());
         let is_own = target.session == session;
         let is_free = target.connection == 0 || is_own;
         let is_possible = target.is_reachable(now) && service.cut_until <= now && is_free;
@@ -2495,7 +2480,7 @@ impl<'a> World<'a> {
                 }
                 self.forget_ios(session);
                 if is_clean {
-                    // The service may notice only later that there is nobody to answer.
+                    // The service may notice only later that the client is gone.
                     let patience = if self.rng.bool() {
                         Duration::from_micros(self.rng.u64(0..300))
                     } else {
