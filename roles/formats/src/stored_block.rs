@@ -172,6 +172,10 @@ pub struct Geometry {
 }
 
 impl Geometry {
+    /// Largest data size in bytes for which [`for_logical`](Self::for_logical) returns `Some`: the sizes of its chunks fit in 32 bits together.
+    pub const LARGEST_LOGICAL: u32 =
+        u32::MAX / STORED_ALIGNMENT * STORED_ALIGNMENT - 2 * ChunkRecord::SIZE as u32;
+
     /// The reference's geometry: data blocks are as large as stored blocks, so the data must compress.
     #[must_use]
     pub fn compatible(stored_block_size: u32) -> Self {

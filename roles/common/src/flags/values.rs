@@ -4,9 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use role_formats::stored_block::{Geometry, STORED_ALIGNMENT};
+use role_formats::stored_block::Geometry;
 use tracing::level_filters::LevelFilter;
-use wire::stored_block::ChunkRecord;
 
 use crate::network::HostPort;
 
@@ -152,28 +151,19 @@ pub fn size(text: &str) -> Result<u64, String> {
     size_in(1, text).ok_or_else(|| "expected bytes, or a size such as 4k or 64MiB".to_owned())
 }
 
-/// Parses the value of `--logical-block-size`: bytes, limited to sizes for which [`Geometry::for_logical`] returns
-/// `Some`.
+/// Parses the value of `--logical-block-size`: bytes, up to [`Geometry::LARGEST_LOGICAL`].
 ///
 /// # Errors
 ///
 /// Not a number, 0, or too large.
 pub fn logical_block_size(text: &str) -> Result<u32, String> {
     match size(text).map(u32::try_from) {
-        Ok(Ok(size @ 1..)) if Geometry::for_logical(size).is_some() => Ok(size),
-        _ => {
-            let largest = largest_logical();
-            Err(format!(
-                "expected bytes, or a size such as 4k, 1 to {largest}"
-            ))
-        }
+        Ok(Ok(size @ 1..=Geometry::LARGEST_LOGICAL)) => Ok(size),
+        _ => Err(format!(
+            "expected bytes, or a size such as 4k, 1 to {}",
+            Geometry::LARGEST_LOGICAL
+        )),
     }
-}
-
-/// Largest data size whose chunks' sizes fit in 32 bits together.
-const fn largest_logical() -> u32 {
-    let stored = u32::MAX / STORED_ALIGNMENT * STORED_ALIGNMENT;
-    stored - 2 * ChunkRecord::SIZE as u32
 }
 
 /// Parses a size, as [`size`], of 32 bits.
