@@ -1,6 +1,6 @@
 //! Sockets: listening ones, a Unix socket that only its owner can connect to, or TCP; and connected ones, with or without TLS. No call blocks.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,9 +8,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use role_common::network::{self, HostPort, UnixServer};
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use rustls::{ServerConfig, ServerConnection};
+
+/// Bytes that are encoded in a URI: all but those that RFC 3986 does not reserve.
+const RESERVED: AsciiSet = NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+/// As [`RESERVED`], without the separator of paths.
+const RESERVED_IN_PATHS: AsciiSet = RESERVED.remove(b'/');
 
 /// Maximum number of bytes that rustls buffers for a socket that accepts no more.
 const TLS_BUFFER: usize = 128 * 1024;
@@ -339,10 +349,11 @@ impl Listener {
     /// URI of an export on this socket.
     #[must_use]
     pub fn uri(&self, export: &str, has_tls: bool) -> String {
-        let export = percent_encoded(export, "");
+        let export = utf8_percent_encode(export, &RESERVED);
         match self {
             Self::Unix(server) => {
-                let path = percent_encoded(&server.path().to_string_lossy(), "/");
+                let path = server.path().to_string_lossy();
+                let path = utf8_percent_encode(&path, &RESERVED_IN_PATHS);
                 format!("nbd+unix:///{export}?socket={path}")
             }
             Self::Tcp(_, address) if has_tls => format!("nbds://{address}/{export}"),
@@ -410,18 +421,4 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
     rustix::net::sockopt::set_socket_keepalive(stream, true)?;
     rustix::net::sockopt::set_tcp_keepidle(stream, KEEPALIVE)?;
     Ok(())
-}
-
-/// Percent-encodes all bytes of a text that may have a meaning in a URI, except those in `kept`.
-fn percent_encoded(text: &str, kept: &str) -> String {
-    let mut encoded = String::new();
-    for byte in text.bytes() {
-        let is_kept = byte.is_ascii_alphanumeric() || "-._~".contains(char::from(byte));
-        if is_kept || kept.contains(char::from(byte)) {
-            encoded.push(char::from(byte));
-        } else {
-            let _ = write!(encoded, "%{byte:02X}");
-        }
-    }
-    encoded
 }

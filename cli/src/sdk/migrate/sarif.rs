@@ -2,10 +2,19 @@
 
 use std::path::Path;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use serde_json::{Value, json};
 use softdoca_migrate::{Finding, Kind};
 
 use super::{Report, change};
+
+/// Bytes that are encoded in a URI: all but those that RFC 3986 does not reserve, and the separator of paths.
+const RESERVED: AsciiSet = NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~')
+    .remove(b'/');
 
 const RULES: [(Kind, &str); 5] = [
     (Kind::Renamed, "The release has another name for it"),
@@ -109,19 +118,9 @@ fn message(report: &Report, finding: &Finding) -> String {
 
 /// A relative reference, or a URI of an absolute path.
 fn uri(path: &Path) -> String {
-    let mut uri = String::new();
-    if path.is_absolute() {
-        uri.push_str("file://");
-    }
-    for byte in path.as_os_str().as_encoded_bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
-                uri.push(char::from(*byte));
-            }
-            byte => uri.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    uri
+    let scheme = if path.is_absolute() { "file://" } else { "" };
+    let path = percent_encode(path.as_os_str().as_encoded_bytes(), &RESERVED);
+    format!("{scheme}{path}")
 }
 
 #[cfg(test)]
