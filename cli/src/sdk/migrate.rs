@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use role_common::console::counted;
 use role_common::outln;
 use serde::{Deserialize, Serialize};
 use softdoca_migrate::{
@@ -55,7 +56,7 @@ pub struct Migrate {
     files: Vec<PathBuf>,
 }
 
-/// What was found in the files of a program.
+/// Findings in the files of a program.
 struct Report {
     releases: Releases,
     /// By path, relative to the working directory if possible.
@@ -322,11 +323,6 @@ fn instead(finding: &Finding) -> String {
     }
 }
 
-fn counted(count: usize, noun: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{count} {noun}{plural}")
-}
-
 impl Report {
     /// Reports on the files of a program for which `is_reported` is true.
     fn new(program: Program, is_reported: impl Fn(&Path) -> bool) -> Self {
@@ -417,16 +413,16 @@ impl Report {
         }
         table::say!(
             "{} to change from {} to {} in {}",
-            counted(places, "place"),
+            counted(places as u64, "place"),
             self.releases.from(),
             self.releases.to(),
-            counted(self.files.len(), "file")
+            counted(self.files.len() as u64, "file")
         );
         let outside = self.outside().len();
         if outside > 0 {
             table::say!(
                 "{} outside of the tables, which may have changed too: --json lists them",
-                counted(outside, "name")
+                counted(outside as u64, "name")
             );
         }
     }

@@ -64,7 +64,7 @@ pub enum SymbolKind {
 /// A change of one name after a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
-    /// What the name stands for.
+    /// Kind of symbol that the name is of.
     pub kind: SymbolKind,
     /// The name; of a header, its file.
     pub name: &'static str,
@@ -72,13 +72,13 @@ pub struct Change {
     pub since: Version,
     /// The last release that has it.
     pub until: Version,
-    /// What the next release has.
+    /// The symbol in the next release.
     pub effect: Effect,
-    /// What to change beside the name, in a sentence without its period; may be empty.
+    /// Further changes that a use needs, in a sentence without its period; may be empty.
     pub note: &'static str,
 }
 
-/// What a later release has instead of a name.
+/// Effect of a change on the uses of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// Another name with the same arguments.
@@ -114,7 +114,7 @@ pub enum Arguments {
     Prefix {
         /// Position of the argument, from 0.
         index: usize,
-        /// What an identifier begins with since the change.
+        /// Prefix of the identifier since the change.
         after: &'static str,
     },
 }

@@ -75,13 +75,13 @@ pub struct Finding {
     pub position: Position,
     /// The name; of a header, its file.
     pub name: String,
-    /// What the name stands for.
+    /// Kind of symbol that the name is of.
     pub symbol: SymbolKind,
     /// How it differs.
     pub kind: Kind,
     /// Name in the new release, if there is one.
     pub replacement: Option<&'static str>,
-    /// What to change beside the name; may be empty.
+    /// Further changes that the use needs; may be empty.
     pub note: String,
 }
 
@@ -110,7 +110,7 @@ impl Names {
     }
 }
 
-/// What was found in one file.
+/// Result of the examination of one file.
 #[derive(Debug, Clone, Default)]
 pub struct Examined {
     /// Uses to change, by position.
