@@ -1568,6 +1568,10 @@ impl<'a> World<'a> {
                     // The file was written as a whole.
                     copy.disk.sync();
                     self.targets[number].in_use = Some(copy.clone());
+                    // Also damage that was repaired after the copy had been made, which is zeros where a chunk was.
+                    for &block in &copy.damaged {
+                        self.damage(block as usize, number);
+                    }
                     self.replace_disk(number, copy.disk);
                 }
             }
