@@ -194,6 +194,12 @@ pub struct Superblock {
 }
 
 impl Superblock {
+    /// Returns `true` if the set is not in use: its last session was closed, and the next one has not begun to prepare. Nothing is written to the blocks until then.
+    #[must_use]
+    pub fn is_at_rest(&self) -> bool {
+        matches!(self.state, RecordState::Clean | RecordState::Closing) && self.next == Epoch::NONE
+    }
+
     /// Builds the request to persist this superblock.
     #[must_use]
     pub fn request(&self) -> IdentityQuery {

@@ -409,6 +409,18 @@ impl BackingFile {
     ///
     /// Some blocks are not durable: the medium failed, now or before, or the file was removed from its path.
     pub fn sync(&self) -> Result<(), Failure> {
+        self.make_durable()?;
+        self.check_health()?;
+        tracing::info!("{}: all blocks are on the disk", self.name);
+        Ok(())
+    }
+
+    /// Makes durable all blocks that were written without an error.
+    ///
+    /// # Errors
+    ///
+    /// The medium failed, or the file was removed from its path.
+    pub fn make_durable(&self) -> Result<(), Failure> {
         let synced = self
             .verify_size()
             .and_then(|()| self.file.sync_all())
@@ -417,8 +429,6 @@ impl BackingFile {
             self.health.fail(&error);
             return Err(io_failure(&self.name, &error));
         }
-        self.check_health()?;
-        tracing::info!("{}: all blocks are on the disk", self.name);
         Ok(())
     }
 

@@ -38,6 +38,8 @@ impl MetadataStore {
 
     /// Stores this superblock in place of the previous one. It survives the end of the process when this returns, and
     /// a power failure. A clean shutdown of the set is not recorded if the medium of the blocks has failed as a whole; the service knows of single I/Os that failed.
+    ///
+    /// All blocks of a set at rest are durable, so that a restart of the machine leaves no doubt.
     pub(crate) fn persist(
         &mut self,
         superblock: Superblock,
@@ -46,9 +48,14 @@ impl MetadataStore {
         if let (RecordState::Clean | RecordState::Closing, Some(file)) = (superblock.state, file) {
             file.check_medium()?;
         }
+        let is_at_rest = superblock.is_at_rest();
+        if let (true, Some(file)) = (is_at_rest, file) {
+            // The record may become durable before blocks that were written earlier.
+            file.make_durable()?;
+        }
         let stored = StoredSuperblock {
             superblock,
-            since: Some(self.boot),
+            since: (!is_at_rest).then_some(self.boot),
         };
         self.write(stored, file)
     }
@@ -469,14 +476,32 @@ mod tests {
         let later = MetadataStore::new(Some(&blocks), TOMORROW);
         assert_eq!(later.superblock(), doubtful);
 
-        // Nor does the fact that the last use ended cleanly.
-        metadata
-            .persist(superblock(3, RecordState::Clean), Some(&blocks))
-            .expect("kept");
-        let mut later = MetadataStore::new(Some(&blocks), TOMORROW);
-        assert_eq!(later.superblock(), doubtful);
-        later.begin_use(Some(&blocks)).expect("kept");
-        assert_eq!(later.superblock(), doubtful);
+        // A set at rest is durable. One that prepares for its next session is not at rest.
+        for state in [RecordState::Clean, RecordState::Closing] {
+            let preparing = superblock(3, state);
+            let closed = Superblock {
+                next: Epoch::NONE,
+                ..preparing
+            };
+            for (persisted, reported) in [
+                (closed, closed),
+                (
+                    preparing,
+                    Superblock {
+                        state: RecordState::InDoubt,
+                        ..preparing
+                    },
+                ),
+            ] {
+                metadata.persist(persisted, Some(&blocks)).expect("kept");
+                let mut later = MetadataStore::new(Some(&blocks), TOMORROW);
+                assert_eq!(later.superblock(), Some(reported));
+                later.begin_use(Some(&blocks)).expect("kept");
+                let latest = MetadataStore::new(Some(&blocks), Boot(3));
+                let state = latest.superblock().map(|it| it.state);
+                assert_eq!(state, Some(RecordState::InDoubt), "it was used since");
+            }
+        }
 
         metadata.persist(in_use, Some(&blocks)).expect("kept");
         metadata.synced(&blocks).expect("kept");

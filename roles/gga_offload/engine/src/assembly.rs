@@ -246,9 +246,11 @@ pub fn assemble(
     }
     let mut current = known.targets(|it| it.epoch == committed || it.next == committed);
     if known.any(|it| it.epoch == committed && it.state == RecordState::Clean) {
-        // A copy made while the set was in use does not say that the set was closed since. One that prepares for a later epoch was in use after that.
+        // A copy made while the set was in use does not say that the set was closed since. One that prepares for a later epoch was in use after that. Targets record
+        // that the set is closed before any of them is clean, and are not in doubt then.
         current = known.targets(|it| {
-            it.epoch == committed && (it.state != RecordState::InUse || it.next != Epoch::NONE)
+            let is_in_use = matches!(it.state, RecordState::InUse | RecordState::InDoubt);
+            it.epoch == committed && (!is_in_use || it.next != Epoch::NONE)
         });
     }
     let copies = old_copies(&known, current, logs);
@@ -873,6 +875,20 @@ mod tests {
         ];
         let assembly = judge(next).expect("both have all writes");
         assert_eq!(assembly.stale, Some(Target::DataP));
+    }
+
+    /// The copy was made while the set was in use, and its machine was restarted since.
+    #[test]
+    fn copy_in_doubt_is_not_current_beside_a_target_that_was_closed() {
+        for copy in Target::ALL {
+            let mut found = epochs([4; 3], RecordState::Clean);
+            edit(&mut found, copy, |it| it.state = RecordState::InDoubt);
+            assert_eq!(judge(found).expect("a set").stale, Some(copy));
+            let missing = Target::ALL[(copy.number() + 1) % 3];
+            found[missing.number()] = Found::Missing;
+            let refused = matches!(judge(found), Err(Refusal::TooFew { .. }));
+            assert!(refused, "{copy:?}");
+        }
     }
 
     /// It could not commit its epoch, and the superblocks still say that the set was closed.

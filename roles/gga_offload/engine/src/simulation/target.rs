@@ -96,6 +96,12 @@ impl Disk {
         }
     }
 
+    /// Returns `true` if all versions of a block are durable.
+    pub(super) fn is_durable(&self, block: u64) -> bool {
+        let mut versions = self.versions.iter();
+        versions.all(|it| it.block != block || it.is_durable)
+    }
+
     pub(super) fn used_slots(&self) -> usize {
         self.versions.len()
     }
@@ -243,6 +249,8 @@ pub(super) struct SimulatedTarget {
     /// Time at which a partition of its network ends.
     pub(super) cut_until: Duration,
     pub(super) loses_write: bool,
+    /// The version that it has lost, until it stores a later one: a target without the last writes of a session is stale for the next one.
+    pub(super) lost_write: Option<Stamp>,
     pub(super) misdirects_write_to: Option<u64>,
     /// Number of next reads that fail.
     pub(super) fails_reads: u8,
@@ -276,6 +284,7 @@ impl SimulatedTarget {
             paused_until: Duration::ZERO,
             cut_until: Duration::ZERO,
             loses_write: false,
+            lost_write: None,
             misdirects_write_to: None,
             fails_reads: 0,
             fails_write: false,
@@ -357,7 +366,7 @@ impl SimulatedTarget {
     pub(super) fn persist(&mut self, superblock: Superblock) {
         self.disk.sync();
         self.disk.superblock = Some(superblock);
-        self.disk.since = Some(self.boot);
+        self.disk.since = (!superblock.is_at_rest()).then_some(self.boot);
     }
 
     /// Makes everything durable at a clean shutdown.

@@ -826,6 +826,11 @@ impl<'a> World<'a> {
         let has_failed = matches!(service.set.state(), State::Failed { .. });
         let has_unsettled = service.set.unsettled_stripes() != 0;
         if why != CLOSED || has_failed || has_unsettled {
+            for target in 0..3 {
+                if self.targets[target].lost_write.take().is_some() {
+                    self.unwell(target, self.now);
+                }
+            }
             // The service that has noticed the exchange of a disk may not have recorded it.
             for target in 0..3 {
                 let member = Target::ALL[target];
@@ -846,6 +851,7 @@ impl<'a> World<'a> {
             }
         }
         trace!(self, "session {session} ends: {why}");
+        self.targets.iter_mut().for_each(|it| it.lost_write = None);
         self.note_service(&service);
         if self.client == session {
             self.scrub.cursor = service.set.scrub_plan().cursor;
@@ -1228,7 +1234,7 @@ impl<'a> World<'a> {
                     return self.fail_chunk(chunk);
                 }
                 target.disk.sync();
-                self.synced(number);
+                self.synced();
                 if self.rng.u32(0..self.script.apply_every) == 0 {
                     self.begin_applying(number);
                 }
@@ -1288,6 +1294,7 @@ impl<'a> World<'a> {
                         self,
                         "target {number} loses version {stamp} of block {}", chunk.stripe
                     );
+                    target.lost_write = target.lost_write.max(Some(stamp));
                     self.damage(chunk.stripe as usize, number);
                     self.reach("lost write");
                 } else if let Some(to) = target.misdirects_write_to.take() {
@@ -1306,6 +1313,7 @@ impl<'a> World<'a> {
                     );
                     // Damage of the version before counts until the write is complete: it may have to be undone.
                     target.disk.write_version(chunk.stripe, stamp, &bytes);
+                    target.lost_write = target.lost_write.filter(|&lost| lost > stamp);
                 }
                 let target = &mut self.targets[number];
                 if is_durable {
@@ -1455,12 +1463,14 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A target has synced its disk: what was repaired stays repaired.
-    fn synced(&mut self, target: usize) {
-        let member = Target::ALL[target];
-        for (damaged, silent) in self.damaged.iter_mut().zip(&self.silent) {
-            if !silent.contains(member) {
-                damaged.remove(member);
+    /// A target has synced its disk: what was repaired stays repaired, once no power failure can bring back the version before on any member.
+    fn synced(&mut self) {
+        for block in 0..self.script.blocks {
+            let index = block as usize;
+            let repaired = self.damaged[index].minus(self.silent[index]);
+            let is_durable = || self.targets.iter().all(|it| it.disk.is_durable(block));
+            if !repaired.is_empty() && is_durable() && self.objection(block).is_none() {
+                self.damaged[index] = self.silent[index];
             }
         }
     }
@@ -1679,7 +1689,7 @@ impl<'a> World<'a> {
         let payload = match Superblock::of_request(query) {
             Ok(Some(superblock)) if target.full_until <= self.now => {
                 target.persist(superblock);
-                self.synced(number);
+                self.synced();
                 let target = &self.targets[number];
                 let identity = Blob::copy_from_slice(&target.identity().0.to_be_bytes());
                 trace!(
