@@ -36,6 +36,8 @@ pub struct Buf {
     data_len: Cell<usize>,
     /// Next buf in the list; in the inventory, the next free one.
     next: Cell<Option<BufHandle>>,
+    /// The devices with keys for the map; all while the buf is in the inventory.
+    device_keys: Cell<u32>,
     refcount: Cell<u16>,
     /// `true` if another buf's `next` is this one.
     is_linked: Cell<bool>,
@@ -53,6 +55,7 @@ impl Buf {
             len: Cell::new(0),
             data: Cell::new(0),
             data_len: Cell::new(0),
+            device_keys: Cell::new(u32::MAX),
             refcount: Cell::new(0),
             next: Cell::new(None),
             is_linked: Cell::new(false),
@@ -68,6 +71,7 @@ impl Buf {
         self.len.set(len);
         self.data.set(data);
         self.data_len.set(data_len);
+        self.device_keys.set(mmap.device_keys());
         self.refcount.set(1);
         self.next.set(None);
         self.is_linked.set(false);
@@ -79,6 +83,7 @@ impl Buf {
             mmap.uncount_buf();
             check::destroyed(Object::Buf);
         }
+        self.device_keys.set(u32::MAX);
         self.refcount.set(0);
         self.is_linked.set(false);
         self.data_len.set(0);
@@ -101,7 +106,7 @@ impl Buf {
     /// [`Error::InvalidValue`].
     #[inline]
     pub(crate) fn check_device(&self, key: DeviceKey) -> Result<()> {
-        let has_key = |buf: &Buf| buf.mmap().map_or(true, |mmap| mmap.has_device(key));
+        let has_key = |buf: &Buf| key.is_in(buf.device_keys.get());
         if has_key(self) && (self.next.get().is_none() || self.list().all(has_key)) {
             return Ok(());
         }

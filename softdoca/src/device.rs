@@ -72,9 +72,9 @@ pub struct Device {
 
 /// Identifies a device in the set of devices that were added to a memory map.
 ///
-/// Devices of a topology from the 64th on share a key: a map to which one of them was added is accessible to all.
+/// Devices of a topology from the 32nd on share a key: a map to which one of them was added is accessible to all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DeviceKey(u64);
+pub struct DeviceKey(u32);
 
 impl DeviceKey {
     fn of(model: &DeviceModel) -> DeviceKey {
@@ -83,18 +83,18 @@ impl DeviceKey {
             .iter()
             .position(|known| std::ptr::eq(known, model))
             .unwrap_or(0);
-        DeviceKey(1 << index.min(63))
+        DeviceKey(1 << index.min(31))
     }
 
     /// The key as a set of one device. Sets are combined by `|`.
     #[inline]
-    pub fn to_set(self) -> u64 {
+    pub fn to_set(self) -> u32 {
         self.0
     }
 
     /// `true` if the device is in the set.
     #[inline]
-    pub fn is_in(self, set: u64) -> bool {
+    pub fn is_in(self, set: u32) -> bool {
         self.0 & set != 0
     }
 }

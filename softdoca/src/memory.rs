@@ -41,7 +41,7 @@ pub struct Mmap {
     /// `true` if local devices may write, and the pages can be written.
     writable: AtomicBool,
     /// Set of the [keys](DeviceKey) of the added devices.
-    device_keys: AtomicU64,
+    device_keys: AtomicU32,
     thread_safe: AtomicBool,
     exported: AtomicBool,
     /// Bufs that point into it.
@@ -130,7 +130,7 @@ impl Mmap {
             permissions: AtomicU32::new(Permissions::default().bits()),
             usable: AtomicBool::new(false),
             writable: AtomicBool::new(false),
-            device_keys: AtomicU64::new(0),
+            device_keys: AtomicU32::new(0),
             thread_safe: AtomicBool::new(false),
             exported: AtomicBool::new(false),
             bufs: AtomicU32::new(0),
@@ -156,7 +156,7 @@ impl Mmap {
         mmap.permissions = AtomicU32::new(imported.descriptor.permissions.bits());
         mmap.usable = AtomicBool::new(true);
         mmap.writable = AtomicBool::new(imported.rights.write);
-        mmap.device_keys = AtomicU64::new(device.key().to_set());
+        mmap.device_keys = AtomicU32::new(device.key().to_set());
         let mut setup = mmap.setup();
         setup.devices.push(Arc::clone(device));
         setup.uses.push(DeviceUse::of_device(device));
@@ -323,9 +323,14 @@ impl Mmap {
     }
 
     /// `true` if the device was added: it has a key for the memory.
-    #[inline]
     pub fn has_device(&self, key: DeviceKey) -> bool {
-        key.is_in(self.device_keys.load(Ordering::Relaxed))
+        key.is_in(self.device_keys())
+    }
+
+    /// The devices that were added. None is added or removed while there are bufs.
+    #[inline]
+    pub fn device_keys(&self) -> u32 {
+        self.device_keys.load(Ordering::Relaxed)
     }
 
     /// Adds a device.

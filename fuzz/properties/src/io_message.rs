@@ -681,9 +681,9 @@ fn target(world: &World, facts: &Facts) -> bool {
 
 /// Returns `true` if the request is forwarded.
 fn zero_copy(facts: &Facts) -> bool {
-    let request = role_zero_copy::is_request(&facts.bytes, facts.length, false);
+    let request = role_zero_copy::request_type(&facts.bytes, facts.length, false).is_some();
     assert_eq!(request, facts.operation.is_some());
-    let with_flush = role_zero_copy::is_request(&facts.bytes, facts.length, true);
+    let with_flush = role_zero_copy::request_type(&facts.bytes, facts.length, true).is_some();
     assert!(with_flush >= request);
     let result = role_zero_copy::is_result(&facts.bytes, facts.length);
     let kind = IoMessage::new_unchecked_len(&facts.bytes).message_type();

@@ -401,20 +401,16 @@ impl Forwarder {
     fn request_received(&mut self, slot: MessageSlot) {
         self.in_flight += 1;
         let flush = self.flush;
-        let mut traffic = self.traffic;
-        if !is_whole(&slot, |bytes, length| {
-            let message = IoMessage::new_unchecked_len(bytes);
-            let size = u64::from(message.size());
-            match message.message_type() {
-                Ok(IoMessageType::Read) => traffic.read(size),
-                Ok(IoMessageType::Flush) => traffic.flush(),
-                _ => traffic.write(size),
-            }
-            is_request(bytes, length, flush)
-        }) {
-            return self.refuse(slot);
+        let request = read(&slot, |bytes, length| {
+            let size = IoMessage::new_unchecked_len(bytes).size();
+            Some((request_type(bytes, length, flush)?, u64::from(size)))
+        });
+        match request {
+            Some((IoMessageType::Read, size)) => self.traffic.read(size),
+            Some((IoMessageType::Flush, _)) => self.traffic.flush(),
+            Some((_, size)) => self.traffic.write(size),
+            None => return self.refuse(slot),
         }
-        self.traffic = traffic;
         self.awaited += 1;
         if let Err(refused) = slot.submit::<SEND>() {
             self.not_submitted(refused, Kind::ForwardRequest);
@@ -423,7 +419,8 @@ impl Forwarder {
 
     #[inline(always)]
     fn result_received(&mut self, slot: MessageSlot) {
-        if self.awaited == 0 || !is_whole(&slot, is_result) {
+        let result = read(&slot, |bytes, length| is_result(bytes, length).then_some(()));
+        if self.awaited == 0 || result.is_none() {
             return self.unwanted(slot);
         }
         self.awaited -= 1;
@@ -597,11 +594,17 @@ fn submit(slot: MessageSlot, kind: Kind) -> Result<(), Refused<Purpose>> {
     }
 }
 
-/// Returns `true` if `test` accepts the received message. Only the bytes that `test` reads are copied.
+/// Reads the received message, of which the second argument of `parse` is the length. Only the bytes that `parse` reads are copied.
 #[inline(always)]
-fn is_whole(slot: &MessageSlot, test: impl FnOnce(&[u8; io_message::SIZE], usize) -> bool) -> bool {
+fn read<T>(
+    slot: &MessageSlot,
+    parse: impl FnOnce(&[u8; io_message::SIZE], usize) -> Option<T>,
+) -> Option<T> {
     let mut bytes = [0; io_message::SIZE];
-    slot.read(&mut bytes) && test(&bytes, slot.data_len())
+    if !slot.read(&mut bytes) {
+        return None;
+    }
+    parse(&bytes, slot.data_len())
 }
 
 /// Returns the received message, padded with zeros, and its length.
@@ -713,25 +716,27 @@ impl PollDriven for ZeroCopyDataPath {
     }
 }
 
-/// Returns `true` if a message is a valid request. `length` is the received length; bytes beyond it are zero. With
+/// Returns the type of a message; `None` if it is not a valid request. `length` is the received length; bytes beyond it are zero. With
 /// `flush`, flushes and durable writes are valid requests, too, because all parties have announced them.
 ///
 /// Offsets are checked by the target, which knows both memories.
 #[inline]
 #[must_use]
-pub fn is_request(bytes: &[u8; io_message::SIZE], length: usize, flush: bool) -> bool {
-    let is_known = match IoMessage::new_unchecked_len(bytes).message_type() {
-        Ok(IoMessageType::Read | IoMessageType::Write) => true,
-        Ok(IoMessageType::Flush | IoMessageType::WriteFua) => flush,
-        Ok(
-            IoMessageType::WriteVersion
-            | IoMessageType::WriteVersionFua
-            | IoMessageType::ReadBefore
-            | IoMessageType::Result,
-        )
-        | Err(_) => false,
+pub fn request_type(
+    bytes: &[u8; io_message::SIZE],
+    length: usize,
+    flush: bool,
+) -> Option<IoMessageType> {
+    let message_type = IoMessage::new_unchecked_len(bytes).message_type().ok()?;
+    let is_known = match message_type {
+        IoMessageType::Read | IoMessageType::Write => true,
+        IoMessageType::Flush | IoMessageType::WriteFua => flush,
+        IoMessageType::WriteVersion
+        | IoMessageType::WriteVersionFua
+        | IoMessageType::ReadBefore
+        | IoMessageType::Result => false,
     };
-    is_known && length == bytes.len()
+    (is_known && length == bytes.len()).then_some(message_type)
 }
 
 /// Returns `true` if a message of which `length` bytes were received is a result.
@@ -827,14 +832,15 @@ mod tests {
             for length in [0, 1, 63, 64, 65] {
                 let is_whole = length == bytes.len();
                 for (flush, expected) in [(false, requests), (true, announced)] {
-                    let came = is_request(&bytes, length, flush);
-                    assert_eq!(came, expected && is_whole, "{length}");
+                    let expected = (expected && is_whole).then_some(message_type);
+                    assert_eq!(request_type(&bytes, length, flush), expected, "{length}");
                 }
                 assert_eq!(is_result(&bytes, length), results && is_whole, "{length}");
             }
         }
         let mut unknown = [0; io_message::SIZE];
         unknown[3] = 9;
-        assert!(!is_request(&unknown, 64, true) && !is_result(&unknown, 64));
+        assert_eq!(request_type(&unknown, 64, true), None);
+        assert!(!is_result(&unknown, 64));
     }
 }

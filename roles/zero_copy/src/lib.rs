@@ -10,7 +10,7 @@ mod app;
 mod data_path;
 
 pub use app::Flags;
-pub use data_path::{is_request, is_result, refusal};
+pub use data_path::{is_result, refusal, request_type};
 
 use std::ffi::OsString;
 use std::process::ExitCode;
