@@ -2329,9 +2329,11 @@ impl<'a> World<'a> {
         if is_new {
             self.check_redundancy(false);
         }
-        if self.targets.iter().all(|it| it.is_well) {
-            // It is rebuilt.
+        if self.rebuild.is_some_and(|target| served.contains(&target)) {
+            // It is rebuilt, and the next service is started without the flag.
             (self.rebuild, self.is_poisoned) = (None, false);
+        }
+        if self.targets.iter().all(|it| it.is_well) {
             for block in 0..self.script.blocks {
                 let index = block as usize;
                 if self.exposed[index] && self.objection(block).is_none() {
