@@ -213,10 +213,10 @@ impl Broken {
 ///
 /// # Errors
 ///
-/// A session failed, unless `earlier_failures` are ignored; shutdown was requested before `limit` sessions.
+/// A session failed; shutdown was requested before `limit` sessions. Without a limit, only the session that was interrupted by the shutdown counts: peers may fail
+/// at any time, and each failure was reported when its session ended. The state of a disk is the caller's.
 pub fn serve(
     limit: SessionLimit,
-    earlier_failures: EarlierFailures,
     environment: &Environment,
     mut session: impl FnMut() -> Result<(), Broken>,
 ) -> Result<(), Failure> {
@@ -250,9 +250,8 @@ pub fn serve(
                         .announce(format_args!("session {number} has failed: {failure}"));
                 }
                 results.failed += 1;
-                let is_ignored = limit == SessionLimit::Forever
-                    && earlier_failures == EarlierFailures::Ignored
-                    && !environment.shutdown.is_requested();
+                let is_ignored =
+                    limit == SessionLimit::Forever && !environment.shutdown.is_requested();
                 if !is_ignored {
                     results.last = Some(failure);
                 }
@@ -283,15 +282,6 @@ fn rest(environment: &Environment, pause: Duration) {
     while Instant::now() < end && !environment.shutdown.is_requested() {
         waiter.wait(&[], Some(end));
     }
-}
-
-/// How sessions that failed before the shutdown affect the result of a role with `--sessions forever`. Each failure was reported when the session ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EarlierFailures {
-    /// They are an error: the cause may be a failed disk.
-    Counted,
-    /// They have no effect: a service stores nothing itself, and its clients and targets may fail at any time.
-    Ignored,
 }
 
 /// Results of the sessions so far.
@@ -376,17 +366,9 @@ mod tests {
         limit: SessionLimit,
         ends: Vec<Result<(), Broken>>,
     ) -> (usize, Result<(), Failure>) {
-        serve_as(EarlierFailures::Counted, limit, ends)
-    }
-
-    fn serve_as(
-        earlier_failures: EarlierFailures,
-        limit: SessionLimit,
-        ends: Vec<Result<(), Broken>>,
-    ) -> (usize, Result<(), Failure>) {
         let environment = environment();
         let (mut ends, mut count) = (ends.into_iter(), 0);
-        let result = serve(limit, earlier_failures, &environment, || {
+        let result = serve(limit, &environment, || {
             count += 1;
             let end = ends.next().expect("no more sessions than there are");
             if ends.len() == 0 {
@@ -444,30 +426,13 @@ mod tests {
         let (_, result) = serve_all(SessionLimit::Forever, interrupted);
         assert!(result.is_err(), "a client was being served");
         let failed = || Err(Broken::During(broken("first")));
-        let end = |earlier_failures, limit, last| {
-            let (_, result) = serve_as(earlier_failures, limit, vec![failed(), Ok(()), last]);
+        let is_success = |limit, last| {
+            let (_, result) = serve_all(limit, vec![failed(), Ok(()), last]);
             result.is_ok()
         };
-        assert!(end(
-            EarlierFailures::Ignored,
-            SessionLimit::Forever,
-            before()
-        ));
-        assert!(!end(
-            EarlierFailures::Counted,
-            SessionLimit::Forever,
-            before()
-        ));
-        assert!(!end(
-            EarlierFailures::Ignored,
-            SessionLimit::Forever,
-            failed()
-        ));
-        assert!(!end(
-            EarlierFailures::Ignored,
-            SessionLimit::Count(3),
-            Ok(())
-        ));
+        assert!(is_success(SessionLimit::Forever, before()));
+        assert!(!is_success(SessionLimit::Forever, failed()));
+        assert!(!is_success(SessionLimit::Count(3), Ok(())));
     }
 
     #[test]

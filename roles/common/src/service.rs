@@ -19,7 +19,7 @@ use session::{Action, Event, Job, Layout, Memory, Session};
 use wire::control::{Payload, RdmaConnectionDetails, RdmaConnectionRole};
 use wire::release::Release;
 
-use crate::application::{self, Broken, EarlierFailures, Environment, SessionFlags};
+use crate::application::{self, Broken, Environment, SessionFlags};
 use crate::budget::{InitLimits, Quota};
 use crate::control::{ChannelEvent, ComchServerChannel, ControlChannel, TcpClientChannel, Waiter};
 use crate::data_path::Limits;
@@ -270,7 +270,7 @@ pub fn run<S: Service>(
     let mut client = ComchServerChannel::start(&device, &representor, name, opens)?;
     let cpu_count = u32::try_from(flags.cpu.len()).unwrap_or(u32::MAX);
     let limit = flags.sessions.sessions;
-    application::serve(limit, EarlierFailures::Ignored, environment, || {
+    application::serve(limit, environment, || {
         let app = App {
             workers: Vec::new(),
             service: service(),

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use clap::Parser;
 use doca::{Access, Device, ErrorCode, MemoryRegion, Mmap};
 use role_common::Failure;
-use role_common::application::{self, Broken, EarlierFailures, Environment, SessionFlags};
+use role_common::application::{self, Broken, Environment, SessionFlags};
 use role_common::budget::{InitLimits, Quota};
 use role_common::console::counted;
 use role_common::control::{ChannelEvent, ControlChannel, TcpServerChannel, Waiter};
@@ -173,7 +173,7 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
         });
     }
     environment.announce_ready(format_args!("listening on port {}", channel.port()?));
-    let served = application::serve(limit, EarlierFailures::Counted, &environment, || {
+    let served = application::serve(limit, &environment, || {
         let statistics = App::new(&server, &environment).run(&mut channel)?;
         console.report(&Statistics::new(crate::NAME, statistics));
         Ok(())
