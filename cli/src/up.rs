@@ -19,6 +19,7 @@ use deployment::sandbox::{DPU_DEVICE, HOST_DEVICE};
 use deployment::{Part, Redundancy, allowed_cpus};
 use role_common::errln;
 use role_common::flags::size;
+use role_common::network::HostPort;
 use role_common::shutdown::Shutdown;
 use role_common::verifier::derived;
 use role_target::offline::OfflineFile;
@@ -35,20 +36,18 @@ Examples:
     doca-storage up --data /srv/disk --size 100G --nbd /run/disk.socket
   For a virtual machine:
     doca-storage up --data /srv/disk --vhost-user /run/disk.socket
+  Over targets of 10 GiB on other machines, each started there with
+  doca-storage target -d 3b:00.0 --cpu 0 --listen-port 12345 --block-size 2112
+    --block-count 2621440 --backing-file FILE --sessions forever:
+    doca-storage up --targets storage1:12345,storage2:12345,storage3:12345
 
 The data directory has a backing file for each target (data_1.blocks, data_2.blocks, data_p.blocks), each half as large as the disk, and a log of each
-process in log/. Started again with the same directory, it serves the same disk. Any one of the files may be lost: the target is rebuilt.
+process in log/. With --targets it has logs and the socket only. Started again with the same directory, it serves the same disk. Any one of the files may be lost: the target is rebuilt.
 A process that ends is started again, after 0.5 to 10 s. SIGINT or SIGTERM ends all of them in order; the exit status is 1 if one of them fails then.";
 
 const LAYOUT: Layout = Layout::Gga;
-/// Processes, in the order in which they are started: each after those that it needs.
-const PARTS: [Part; 5] = [
-    Part::Target(0),
-    Part::Target(1),
-    Part::Target(2),
-    Part::Service,
-    Part::FrontEnd,
-];
+/// Number of targets.
+const TARGETS: usize = 3;
 /// Size of the disk's blocks in bytes.
 const BLOCK_SIZE: u32 = 4096;
 /// Pause before a process that has ended is started again, after the first time in succession, and at most.
@@ -75,6 +74,15 @@ pub struct Options {
     /// Size of a new disk, with a unit such as 500M or 10G [default: 10G]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     size: Option<u64>,
+
+    /// Targets on other machines instead of ones that are started here, in the order data_1, data_2, data_p
+    #[arg(
+        long,
+        value_name = "HOST:PORT,HOST:PORT,HOST:PORT",
+        value_delimiter = ',',
+        conflicts_with = "size"
+    )]
+    targets: Vec<HostPort>,
 
     /// Unix socket of the NBD server, the default front end [default: nbd.socket in the data directory]
     #[arg(long, value_name = "SOCKET", value_hint = ValueHint::FilePath, conflicts_with = "vhost_user")]
@@ -110,6 +118,7 @@ fn supervise(options: &Options, shutdown: &Shutdown) -> Result<bool> {
         running: BTreeMap::new(),
         ports: BTreeMap::new(),
         address: String::new(),
+        bytes: 0,
         service: Follow::default(),
     };
     let mut display = Display::new(options.json);
@@ -129,9 +138,17 @@ fn supervise(options: &Options, shutdown: &Shutdown) -> Result<bool> {
 /// A directory with a disk, locked against other supervisors.
 struct Disk {
     directory: PathBuf,
-    block_count: u64,
+    targets: Targets,
     front_end: FrontEnd,
     _lock: File,
+}
+
+#[derive(Debug)]
+enum Targets {
+    /// Started here, with this number of blocks.
+    Local { block_count: u64 },
+    /// On other machines.
+    Remote([HostPort; TARGETS]),
 }
 
 #[derive(Debug)]
@@ -166,23 +183,22 @@ impl Disk {
             (Some(path), None) => FrontEnd::Nbd(socket(path)?),
             (None, None) => FrontEnd::Nbd(directory.join("nbd.socket")),
         };
-        let wanted = options.size.map(|size| size / u64::from(BLOCK_SIZE));
-        let block_count = match (block_count_of(&directory)?, wanted) {
-            (Some(found), Some(wanted)) if found != wanted => {
-                return Err(usage(format!(
-                    "--size: expected {} bytes, the size of the disk in {}, got {}; leave the flag out",
-                    found * u64::from(BLOCK_SIZE),
-                    directory.display(),
-                    wanted * u64::from(BLOCK_SIZE),
-                )));
-            }
-            (Some(found), _) => found,
-            (None, Some(0)) => return Err(usage("--size: expected at least 4096 bytes")),
-            (None, wanted) => wanted.unwrap_or((10 << 30) / u64::from(BLOCK_SIZE)),
+        let targets = match &options.targets[..] {
+            [] => Targets::Local {
+                block_count: local_block_count(&directory, options.size)?,
+            },
+            addresses => Targets::Remote(addresses.to_vec().try_into().map_err(
+                |found: Vec<HostPort>| {
+                    usage(format!(
+                        "--targets: expected {TARGETS} addresses, got {}",
+                        found.len()
+                    ))
+                },
+            )?),
         };
         Ok(Self {
             directory,
-            block_count,
+            targets,
             front_end,
             _lock: lock,
         })
@@ -194,8 +210,14 @@ impl Disk {
         format!("up-{:016x}", (id >> 64) as u64)
     }
 
-    fn size(&self) -> u64 {
-        self.block_count * u64::from(BLOCK_SIZE)
+    /// Processes, in the order in which they are started: each after those that it needs.
+    fn parts(&self) -> impl DoubleEndedIterator<Item = Part> + use<> {
+        let local = match self.targets {
+            Targets::Local { .. } => TARGETS,
+            Targets::Remote(_) => 0,
+        };
+        let targets = (0..local).map(Part::Target);
+        targets.chain([Part::Service, Part::FrontEnd])
     }
 
     fn processes(&self) -> PathBuf {
@@ -251,7 +273,7 @@ fn file_of(directory: &Path, target: usize) -> PathBuf {
 
 /// Number of blocks of the disk in a directory; `None` if there is none yet.
 fn block_count_of(directory: &Path) -> Result<Option<u64>> {
-    for target in 0..LAYOUT.targets().len() {
+    for target in 0..TARGETS {
         let file = file_of(directory, target);
         if file.exists() {
             match OfflineFile::open(&file) {
@@ -262,6 +284,22 @@ fn block_count_of(directory: &Path) -> Result<Option<u64>> {
         }
     }
     Ok(None)
+}
+
+/// Number of blocks of a disk with local targets; `size` is that of the flag, in bytes.
+fn local_block_count(directory: &Path, size: Option<u64>) -> Result<u64> {
+    let wanted = size.map(|size| size / u64::from(BLOCK_SIZE));
+    match (block_count_of(directory)?, wanted) {
+        (Some(found), Some(wanted)) if found != wanted => Err(usage(format!(
+            "--size: expected {} bytes, the size of the disk in {}, got {}; leave the flag out",
+            found * u64::from(BLOCK_SIZE),
+            directory.display(),
+            wanted * u64::from(BLOCK_SIZE),
+        ))),
+        (Some(found), _) => Ok(found),
+        (None, Some(0)) => Err(usage("--size: expected at least 4096 bytes")),
+        (None, wanted) => Ok(wanted.unwrap_or((10 << 30) / u64::from(BLOCK_SIZE))),
+    }
 }
 
 fn default_directory() -> Result<PathBuf> {
@@ -300,13 +338,15 @@ struct Parts {
     ports: BTreeMap<usize, u16>,
     /// Where clients find the disk, once the front end is ready.
     address: String,
+    /// Size of the disk, once the front end is ready.
+    bytes: u64,
     service: Follow,
 }
 
 impl Parts {
     /// Starts all processes, each when those that it needs are ready.
     fn start_all(&mut self, shutdown: &Shutdown) -> Result<()> {
-        for part in PARTS {
+        for part in self.disk.parts() {
             let process = self.spawn(part)?;
             let ready = match part {
                 Part::Target(number) => wait_for(&process, shutdown, listening_port).map(|port| {
@@ -315,8 +355,9 @@ impl Parts {
                 Part::Service => wait_for(&process, shutdown, waits_for_initiator),
                 // There is no initiator.
                 Part::FrontEnd | Part::Initiator => {
-                    let address = |line: &str| self.disk.front_end.address(line);
-                    wait_for(&process, shutdown, address).map(|address| self.address = address)
+                    let served = |line: &str| self.disk.front_end.served(line);
+                    let served = wait_for(&process, shutdown, served);
+                    served.map(|served| (self.bytes, self.address) = served)
                 }
             };
             let lines = process.lines();
@@ -354,7 +395,7 @@ impl Parts {
 
     /// Records the processes for a supervisor that comes after this one was killed.
     fn record(&self) {
-        let recorded = PARTS.iter().filter_map(|&part| {
+        let recorded = self.disk.parts().filter_map(|part| {
             let process = self.process(part)?.id();
             let started = started_at(process)?;
             Some(Recorded { process, started })
@@ -400,6 +441,11 @@ impl Parts {
         let mut command = Command::new(&self.program);
         let cpu = |index: usize| self.cpus[index % self.cpus.len()].to_string();
         let channel = self.disk.channel();
+        let block_count = match self.disk.targets {
+            Targets::Local { block_count } => block_count,
+            // None is started here.
+            Targets::Remote(_) => 0,
+        };
         match part {
             Part::Target(number) => {
                 let port = self.ports.get(&number).copied().unwrap_or(0);
@@ -409,7 +455,7 @@ impl Parts {
                     .args(["--listen-address", "127.0.0.1"])
                     .args(["--listen-port", &port.to_string()])
                     .args(["--block-size", &block_size.to_string()])
-                    .args(["--block-count", &self.disk.block_count.to_string()])
+                    .args(["--block-count", &block_count.to_string()])
                     .args(["--sessions", "forever", "--backing-file"])
                     .arg(file_of(&self.disk.directory, number));
             }
@@ -419,8 +465,17 @@ impl Parts {
                     .args(["--cpu", &cpu(0), "--sessions", "forever"])
                     .args(["--command-channel-name", &channel])
                     .args(["--logical-block-size", &BLOCK_SIZE.to_string()]);
-                for (flag, port) in LAYOUT.storage_flags().iter().zip(self.ports.values()) {
-                    command.args([*flag, &format!("127.0.0.1:{port}")]);
+                let addresses: Vec<String> = match &self.disk.targets {
+                    Targets::Local { .. } => {
+                        let ports = self.ports.values();
+                        ports.map(|port| format!("127.0.0.1:{port}")).collect()
+                    }
+                    Targets::Remote(addresses) => {
+                        addresses.iter().map(HostPort::to_string).collect()
+                    }
+                };
+                for (flag, address) in LAYOUT.storage_flags().iter().zip(&addresses) {
+                    command.args([*flag, address]);
                 }
             }
             Part::FrontEnd | Part::Initiator => {
@@ -441,7 +496,7 @@ impl Parts {
 
     /// Starts processes again that have ended.
     fn restart_ended(&mut self, display: &mut Display) {
-        for part in PARTS {
+        for part in self.disk.parts() {
             let Some(running) = self.running.get_mut(&part) else {
                 continue;
             };
@@ -477,7 +532,8 @@ impl Parts {
         let names = LAYOUT.targets().iter().enumerate();
         let targets: BTreeMap<_, _> = names
             .map(|(number, &name)| {
-                let runs = self.process(Part::Target(number)).is_some();
+                let is_local = matches!(self.disk.targets, Targets::Local { .. });
+                let runs = !is_local || self.process(Part::Target(number)).is_some();
                 let state = if !runs || redundancy.is_offline(number) {
                     OFFLINE
                 } else if redundancy.lacks(number) {
@@ -502,14 +558,14 @@ impl Parts {
             state,
             targets,
             disk: self.address.clone(),
-            bytes: self.disk.size(),
+            bytes: self.bytes,
         }
     }
 
     /// Ends all processes, clients first. Returns `true` if all have ended with status 0.
     fn stop(&mut self) -> bool {
         let mut is_clean = true;
-        for part in PARTS.into_iter().rev() {
+        for part in self.disk.parts().rev() {
             let Some(Running {
                 state: State::Runs(mut process),
                 ..
@@ -519,10 +575,7 @@ impl Parts {
             };
             process.signal(Signal::TERM);
             let status = process.wait(Instant::now() + END);
-            // Sessions of a target that a service has left unclean, or that were interrupted, are part of its exit status.
-            let is_expected =
-                |status: ExitStatus| status.success() || matches!(part, Part::Target(_));
-            if !status.is_some_and(is_expected) {
+            if !status.is_some_and(|status| status.success()) {
                 is_clean = false;
                 match status {
                     Some(status) => {
@@ -557,13 +610,15 @@ fn wait_for<T>(
 }
 
 impl FrontEnd {
-    /// Where clients find the disk, if this line says that it is served.
-    fn address(&self, line: &str) -> Option<String> {
-        let (_, last) = line.strip_prefix("Serving ")?.rsplit_once(' ')?;
-        Some(match self {
+    /// The size of the disk, and where clients find it, if this line says that it is served.
+    fn served(&self, line: &str) -> Option<(u64, String)> {
+        let mut words = line.strip_prefix("Serving ")?.split(' ');
+        let (size, last) = (words.next()?.parse().ok()?, words.next_back()?);
+        let address = match self {
             Self::Nbd(_) => last.to_owned(),
             Self::VhostUser(socket) => format!("vhost-user-blk at {}", socket.display()),
-        })
+        };
+        Some((size, address))
     }
 }
 

@@ -102,3 +102,46 @@ fn disk_survives_the_loss_of_a_target_and_is_served_again() {
     drop(client);
     stop(third);
 }
+
+#[test]
+fn targets_may_be_on_other_machines() {
+    let sandbox = Sandbox::new();
+    let data = sandbox.path("disk");
+    let (mut targets, mut addresses) = (Vec::new(), Vec::new());
+    for number in 0..3 {
+        let file = sandbox.path(&format!("{number}.blocks"));
+        let (target, port) = sandbox.target(&[
+            "--block-size",
+            "2112",
+            "--block-count",
+            "4096",
+            "--sessions",
+            "forever",
+            "--backing-file",
+            text(&file),
+        ]);
+        targets.push(target);
+        addresses.push(format!("127.0.0.1:{port}"));
+    }
+    let addresses = addresses.join(",");
+    assert_eq!(
+        code(&sandbox, &data, &["--targets", "127.0.0.1:1"]),
+        2,
+        "one address"
+    );
+    let up = up(&sandbox, &data, &["--targets", &addresses]);
+    let status = up.find_line(0, TIMEOUT, |line| {
+        let status: Value = serde_json::from_str(line).ok()?;
+        (status["state"] == "healthy").then_some(status)
+    });
+    assert_eq!(status.expect("healthy")["bytes"], 4096 * 4096);
+    assert_eq!(processes(&data).len(), 2, "service and front end");
+    let mut client = Client::transmitting(&data.join("nbd.socket"), false);
+    let content = noise(1, 1 << 16);
+    assert_eq!(client.write(4096, &content), 0);
+    assert_eq!(client.read_simple(4096, 1 << 16), Ok(content));
+    drop(client);
+    stop(up);
+    assert!(!data.join("data_1.blocks").exists());
+    targets.into_iter().for_each(stop);
+}
