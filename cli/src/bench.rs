@@ -24,9 +24,9 @@ use ::deployment::implementation::{Implementation, Role, Usage};
 use ::yardstick::ring::{self, Load};
 use ::yardstick::tcp;
 use clap::{Args, ValueEnum, value_parser};
+use control::shutdown::Shutdown;
 use indicatif::{ProgressBar, ProgressStyle};
-use role_common::shutdown::Shutdown;
-use role_common::{errln, outln};
+use role_common::{errln, outln, signals};
 use tabled::builder::Builder;
 use tempfile::NamedTempFile;
 
@@ -130,7 +130,7 @@ impl Options {
         // Errors of files are reported before an hour of measurements, and not after it.
         let report = self.report.as_deref().map(PageFile::at).transpose()?;
         let baseline = self.baseline.as_deref().map(read_baseline).transpose()?;
-        let shutdown = Shutdown::on_signals()?;
+        let shutdown = signals::shutdown()?;
         let mut left_out = Vec::new();
         let runner = self.runner(&mut left_out)?;
         let subjects = self.subjects(&runner, &mut left_out)?;

@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ::conformance::report::{Case, Outcome, Report};
 use clap::{Args, Subcommand, ValueEnum};
+use control::shutdown::Shutdown;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use role_common::shutdown::Shutdown;
 use role_common::{flags, outln};
 use serde::Serialize;
 use tabled::builder::Builder;

@@ -21,8 +21,7 @@ use deployment::process::Failure;
 use deployment::sandbox::Sandbox;
 use indicatif::{ProgressBar, ProgressStyle};
 use role_common::console::EXIT_USAGE;
-use role_common::shutdown::Shutdown;
-use role_common::{errln, flags, outln};
+use role_common::{errln, flags, outln, signals};
 use role_formats::stored_block::MatrixType;
 
 use crate::table;
@@ -68,7 +67,7 @@ pub fn run(options: &Options) -> ExitCode {
 }
 
 fn try_run(options: &Options) -> Result<bool, Error> {
-    let shutdown = Shutdown::on_signals().map_err(Error::io("signal handlers"))?;
+    let shutdown = signals::shutdown().map_err(Error::io("signal handlers"))?;
     if options.keep && options.layout == LayoutChoice::Volume {
         return Err(Error::Options(
             "--keep: expected --layout zero-copy, gga or all: of the volume nothing is kept"

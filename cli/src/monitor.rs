@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use role_common::metrics::MetricsAddress;
-use role_common::network::HostPort;
+use control::network::HostPort;
+use metrics::MetricsAddress;
 use role_common::{errln, outln};
 use serde_json::{Value, json};
 use tabled::builder::Builder;

@@ -8,8 +8,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use gga_engine::Target;
 use indicatif::{ProgressBar, ProgressStyle};
-use role_common::shutdown::Shutdown;
-use role_common::{errln, outln};
+use role_common::{errln, outln, signals};
 use role_formats::superblock::{Epoch, Form, Format, SetId};
 use role_gga_offload::offline::{Assessment, Member, Stripe, assess, compare};
 use role_target::offline::OfflineFile;
@@ -404,7 +403,7 @@ struct Damage {
 
 impl Verify {
     fn run(&self) -> Result<ExitCode> {
-        let shutdown = Shutdown::on_signals()?;
+        let shutdown = signals::shutdown()?;
         let mut files = Vec::new();
         for path in &self.files {
             files.push(OfflineFile::open_locked(path)?);

@@ -12,16 +12,16 @@ use std::process::{Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueHint};
+use control::network::HostPort;
+use control::shutdown::Shutdown;
+use control::verifier::derived;
 use deployment::implementation::Layout;
 use deployment::log::{listening_port, waits_for_initiator};
 use deployment::process::{Process, Signal};
 use deployment::sandbox::{DPU_DEVICE, HOST_DEVICE};
 use deployment::{Part, Redundancy, allowed_cpus};
-use role_common::errln;
 use role_common::flags::size;
-use role_common::network::HostPort;
-use role_common::shutdown::Shutdown;
-use role_common::verifier::derived;
+use role_common::{errln, signals};
 use role_target::offline::OfflineFile;
 use rustix::process::{Pid, kill_process};
 use serde::{Deserialize, Serialize};
@@ -98,7 +98,7 @@ pub struct Options {
 }
 
 pub fn run(options: &Options) -> ExitCode {
-    let result = Shutdown::on_signals()
+    let result = signals::shutdown()
         .map_err(Into::into)
         .and_then(|shutdown| supervise(options, &shutdown));
     match result {

@@ -390,7 +390,7 @@ fn a_closed_terminal_is_a_clean_shutdown() {
     }
     drop(reader);
     kill_process(Pid::from_child(&child), Signal::HUP).expect("signalled");
-    if role_common::shutdown::is_hangup_ignored() {
+    if role_common::signals::is_hangup_ignored() {
         kill_process(Pid::from_child(&child), Signal::TERM).expect("signalled");
     }
     let status = child.wait().expect("waited");

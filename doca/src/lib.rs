@@ -104,7 +104,7 @@ pub use event::{ComchEvent, Completion, Connection, ContextId, CtxState, Event};
 pub use memory::{Access, MemoryRegion, Mmap};
 pub use pe::{Pe, PeStats};
 pub use rdma::{Rdma, RdmaAddress, RdmaBuilder, RdmaConnection, RdmaEvent, ReceiveTask, Received};
-pub use sdk_log::{set_sdk_log_level, with_sdk_reason};
+pub use sdk_log::{set_sdk_log_level, with_sdk_reason, without_sdk_messages};
 pub use slots::{
     Buffers, CompletionHandler, OneBuffer, Refused, Slot, SlotIter, Slots, TASKS_PER_SLOT,
     TwoBuffers, WorkerPe,

@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::os::unix::fs::FileExt as _;
 use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use doca_sys as sys;
@@ -14,9 +15,10 @@ use rustix::fs::{MemfdFlags, OFlags};
 use crate::Result;
 use crate::error::call;
 
-/// DOCA's levels "disable" and "error".
+/// DOCA's levels "disable", "error" and "debug".
 const DISABLED: u32 = 10;
 const ERROR: u32 = 30;
+const DEBUG: u32 = 60;
 
 /// A back end of the SDK's log, as an address, because raw pointers are not `Send`. It is never destroyed.
 #[derive(Debug, Clone, Copy)]
@@ -46,6 +48,9 @@ impl Backend {
 /// The back end that writes to standard error.
 static STANDARD_ERROR: Mutex<Option<Backend>> = Mutex::new(None);
 
+/// Level that the program has set; 0 before.
+static LEVEL: AtomicU32 = AtomicU32::new(0);
+
 /// Makes the SDK log messages of at least the severity `level` to standard error.
 ///
 /// DOCA's levels: 10 disable, 20 critical, 30 error, 40 warning, 50 info, 60 debug, 70 trace. Further calls change the
@@ -56,6 +61,11 @@ static STANDARD_ERROR: Mutex<Option<Backend>> = Mutex::new(None);
 /// # doca::Result::Ok(())
 /// ```
 pub fn set_sdk_log_level(level: u32) -> Result<()> {
+    LEVEL.store(level, Ordering::Relaxed);
+    set_standard_error_level(level)
+}
+
+fn set_standard_error_level(level: u32) -> Result<()> {
     const STDERR: RawFd = 2;
     let mut known = STANDARD_ERROR
         .lock()
@@ -65,6 +75,21 @@ pub fn set_sdk_log_level(level: u32) -> Result<()> {
         None => *known.insert(Backend::create(STDERR)?),
     };
     backend.set_level(level)
+}
+
+/// Runs `call` with the SDK's log messages disabled, unless the program has enabled debug messages: for attempts that are
+/// expected to fail and are repeated, each of which would be logged as an error. Messages of other threads are lost
+/// meanwhile.
+pub fn without_sdk_messages<R>(call: impl FnOnce() -> R) -> R {
+    let level = LEVEL.load(Ordering::Relaxed);
+    if !(DISABLED + 1..DEBUG).contains(&level) {
+        return call();
+    }
+    // Best effort: at worst, the messages are logged.
+    let _ = set_standard_error_level(DISABLED);
+    let result = call();
+    let _ = set_standard_error_level(level);
+    result
 }
 
 /// A file in memory to which the SDK logs errors while a call is made.

@@ -5,7 +5,7 @@ use std::ops::DerefMut;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
-use role_common::budget::{LOG_LINES_PER_SECOND, LogBudget};
+use control::budget::{LOG_LINES_PER_SECOND, LogBudget};
 
 use crate::buffer::Buffer;
 use crate::engine::IoError;

@@ -7,11 +7,11 @@ use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use control::Failure;
+use control::shutdown::Shutdown;
+use control::verifier::Verifier;
+use control::{ComchClientChannel, Waiter};
 use doca::{Access, Device, ErrorCode, MemoryRegion, Mmap};
-use role_common::Failure;
-use role_common::control::{ComchClientChannel, Waiter};
-use role_common::shutdown::Shutdown;
-use role_common::verifier::Verifier;
 use wire::control::{FEATURE_FLUSH, FEATURE_VERIFIER, InitStorage, StorageDetails};
 
 use crate::buffer::Pool;

@@ -8,11 +8,11 @@
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use control::Failure;
 use doca::{
     Access, BufInventory, CompletionHandler, Connection, Consumer, CtxState, Device, ErrorCode,
     Event, MemoryRegion, Mmap, OneBuffer, PeStats, Producer, Refused, Slot, Slots, WorkerPe,
 };
-use role_common::Failure;
 use thiserror::Error;
 use wire::DecodeError;
 use wire::io_message::{IoMessage, IoMessageType, Repr, SIZE};

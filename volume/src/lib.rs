@@ -81,10 +81,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use ::control::Failure;
+use ::control::shutdown::Shutdown;
 use doca::{Device, ErrorCode};
-use role_common::Failure;
-use role_common::metrics::Metrics;
-use role_common::shutdown::Shutdown;
+use metrics::Metrics;
 use thiserror::Error;
 
 use crate::control::{Control, Opened, Storage};

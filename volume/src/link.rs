@@ -8,9 +8,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use control::Failure;
+use control::shutdown::Waker;
 use doca::MemoryRegion;
-use role_common::Failure;
-use role_common::shutdown::Waker;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use wire::io_message::SIZE;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use control::Failure;
 use doca::{ErrorCode, MemoryRegion};
-use role_common::Failure;
-use role_common::metrics::{Count, Traffic, WorkerMetrics};
+use metrics::{Count, Traffic, WorkerMetrics};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll};
 use wire::release::{Release, Release3_1, Release3_2};
 

@@ -18,10 +18,10 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use control::verifier::Verifier;
+use control::{ChannelEvent, ComchClientChannel, ControlChannel as _, Waiter};
+use control::{Failure, text_of_peer};
 use doca::{Connection, Device, ErrorCode};
-use role_common::control::{ChannelEvent, ComchClientChannel, ControlChannel as _, Waiter};
-use role_common::verifier::Verifier;
-use role_common::{Failure, text_of_peer};
 use thiserror::Error;
 use wire::control::{
     FEATURE_VERIFIER, FeatureQuery, InitStorage, Message, MessageType, Payload, StorageDetails,
@@ -1059,7 +1059,7 @@ mod tests {
 
     #[test]
     fn verifier_is_that_of_the_init_response_if_both_sides_have_announced_it() {
-        use role_common::verifier::{Incarnation, StorageId};
+        use control::verifier::{Incarnation, StorageId};
         use wire::control::AnnouncedStorage;
         let verifier = Verifier::of_one(StorageId(5), false, Incarnation(6));
         for (features, expected) in [(FEATURE_VERIFIER, Some(&verifier)), (0, None)] {

@@ -13,8 +13,7 @@ use ::deployment::implementation::{Implementation, Role};
 use clap::{Args, value_parser};
 use deployment::network::Network;
 use indicatif::{ProgressBar, ProgressStyle};
-use role_common::shutdown::Shutdown;
-use role_common::{errln, flags, outln};
+use role_common::{errln, flags, outln, signals};
 use serde::Serialize;
 use tabled::builder::Builder;
 
@@ -77,7 +76,7 @@ impl Faults {
             }
             return Ok(ExitCode::SUCCESS);
         }
-        let shutdown = Shutdown::on_signals()?;
+        let shutdown = signals::shutdown()?;
         let settings = self.settings()?;
         let before = shared_memory();
         let tried = try_all(
@@ -310,7 +309,7 @@ pub(super) struct NetworkOptions {
 impl NetworkOptions {
     /// Runs the test, and fails if a fault was not survived.
     pub(super) fn run(&self) -> Result<ExitCode> {
-        let shutdown = Shutdown::on_signals()?;
+        let shutdown = signals::shutdown()?;
         // Fails here, so that it is not reported as a fault that was not survived.
         drop(Network::new(2)?);
         let run = Run {

@@ -20,8 +20,7 @@ use clap::{Args, ValueEnum, value_parser};
 use gga_engine::simulation::{self, Violation};
 use indicatif::{ProgressBar, ProgressStyle};
 use role_common::flags::duration;
-use role_common::shutdown::Shutdown;
-use role_common::{errln, outln};
+use role_common::{errln, outln, signals};
 use serde::Serialize;
 use tabled::builder::Builder;
 
@@ -128,7 +127,7 @@ impl Hammer {
     /// Runs the test and prints the result.
     pub(in crate::conformance) fn run(&self) -> Result<ExitCode> {
         self.check()?;
-        let shutdown = Shutdown::on_signals()?;
+        let shutdown = signals::shutdown()?;
         let seed = match self.seed {
             Some(seed) => seed,
             None => random_seed()?,
@@ -465,7 +464,7 @@ impl LoadOptions {
     }
 
     pub(in crate::conformance) fn play(&self) -> Result<ExitCode> {
-        let shutdown = Shutdown::on_signals()?;
+        let shutdown = signals::shutdown()?;
         let load = Load {
             channel: self.channel.clone(),
             device: self.device.clone(),
@@ -632,7 +631,7 @@ impl Simulate {
     }
 
     fn simulate(&self, first_seed: u64) -> Result<SimulationReport> {
-        let shutdown = Shutdown::on_signals()?;
+        let shutdown = signals::shutdown()?;
         let progress = self.progress();
         let began = Instant::now();
         let (next, runs) = (AtomicU64::new(0), AtomicU64::new(0));

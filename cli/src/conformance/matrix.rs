@@ -12,7 +12,7 @@ use ::conformance::report::Report;
 use ::deployment::implementation::Implementation;
 use clap::{Args, value_parser};
 use deployment::network::Network;
-use role_common::shutdown::Shutdown;
+use role_common::signals;
 use serde::Serialize;
 use tabled::builder::Builder;
 
@@ -89,7 +89,7 @@ pub(super) struct Matrix {
 impl Matrix {
     /// Runs the checks, and fails if one did not pass.
     pub(super) fn run(&self) -> Result<ExitCode> {
-        let shutdown = Shutdown::on_signals()?;
+        let shutdown = signals::shutdown()?;
         let members = self.members()?;
         let all: Vec<Mix<'_>> = self
             .layout

@@ -13,10 +13,10 @@ use ::conformance::target::{Fault, Script, ScriptedTarget};
 use ::deployment::implementation::{self, Implementation, Usage};
 use ::deployment::sandbox::entries;
 use clap::{Args, ValueEnum, value_parser};
+use control::shutdown::Shutdown;
 use indicatif::ProgressBar;
-use role_common::errln;
 use role_common::flags::{self, duration};
-use role_common::shutdown::Shutdown;
+use role_common::{errln, signals};
 use rustix::process::{Pid, Signal, kill_process};
 use wire::release::Release;
 
@@ -117,7 +117,7 @@ impl RoleOptions {
             }
             return Ok(ExitCode::SUCCESS);
         }
-        let shutdown = Shutdown::on_signals()?;
+        let shutdown = signals::shutdown()?;
         if !is_inside() {
             return enter(&shutdown);
         }
@@ -455,7 +455,7 @@ impl Hostile {
             }
             return Ok(ExitCode::SUCCESS);
         }
-        let shutdown = Shutdown::on_signals()?;
+        let shutdown = signals::shutdown()?;
         if !role::is_inside() {
             return role::enter(&shutdown);
         }

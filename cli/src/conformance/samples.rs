@@ -9,8 +9,7 @@ use ::conformance::report::{self, Case};
 use ::conformance::samples::{Binaries, Runner, Scenario, Transcript, Verdict, catalogue};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use role_common::outln;
-use role_common::shutdown::Shutdown;
+use role_common::{outln, signals};
 use serde::Serialize;
 use tabled::builder::Builder;
 
@@ -52,7 +51,7 @@ pub(super) struct Samples {
 impl Samples {
     /// Runs the samples, and fails if one did not pass.
     pub(super) fn run(&self) -> Result<ExitCode> {
-        let shutdown = Shutdown::on_signals()?;
+        let shutdown = signals::shutdown()?;
         let scenarios = self.chosen()?;
         let runner = Runner {
             binaries: Binaries::below(&self.binaries)?,

@@ -9,8 +9,7 @@ use ::conformance::torture::{self, Row, Settings, Totals};
 use ::deployment::implementation::{Implementation, Role};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use role_common::shutdown::Shutdown;
-use role_common::{errln, outln};
+use role_common::{errln, outln, signals};
 use tabled::builder::Builder;
 
 use super::hammer::random_seed;
@@ -77,7 +76,7 @@ impl Torture {
             list();
             return Ok(ExitCode::SUCCESS);
         }
-        let shutdown = Shutdown::on_signals()?;
+        let shutdown = signals::shutdown()?;
         let settings = self.settings()?;
         errln!("seed {}", settings.seed);
         let progress = self.progress();

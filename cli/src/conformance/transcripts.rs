@@ -21,8 +21,7 @@ use ::deployment::process::Process;
 use clap::{Args, ValueEnum, value_parser};
 use role_common::console::counted;
 use role_common::flags::duration;
-use role_common::shutdown::Shutdown;
-use role_common::{errln, out};
+use role_common::{errln, out, signals};
 use serde::Serialize;
 use tabled::builder::Builder;
 use wire::sbc;
@@ -70,7 +69,7 @@ pub(super) struct Record {
 impl Record {
     /// Records until all sessions have ended, or a signal arrives.
     pub(super) fn run(&self) -> Result<ExitCode> {
-        let shutdown = Shutdown::on_signals()?;
+        let shutdown = signals::shutdown()?;
         if self.listen.len() != self.to.len() {
             return Err(usage(format!(
                 "expected the same number of --listen and --to, got {} and {}",
@@ -231,7 +230,7 @@ pub(super) struct Replay {
 impl Replay {
     /// Replays the recording, and compares the responses.
     pub(super) fn run(&self) -> Result<ExitCode> {
-        let shutdown = Shutdown::on_signals()?;
+        let shutdown = signals::shutdown()?;
         let interrupted = || shutdown.is_requested();
         let transcript = read(&self.transcript)?;
         if !transcript.is_whole() && transcript.truncated.is_none() {

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use control::shutdown::Shutdown;
 use deployment::process::{Failure, Process};
 use deployment::sandbox::{DPU_DEVICE, Sandbox};
 use deployment::{Deployment, Part};
-use role_common::shutdown::Shutdown;
 use serde_json::Value;
 
 use super::Error;

@@ -6,13 +6,13 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use control::shutdown::Shutdown;
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Color, Style, Stylize as _};
 use ratatui::text::Line;
 use ratatui::widgets::{Cell, Paragraph, Row, Table};
 use ratatui::{DefaultTerminal, Frame};
-use role_common::shutdown::Shutdown;
-use role_common::{console, errln};
+use role_common::{console, errln, signals};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -63,7 +63,7 @@ pub fn run(options: &Options) -> ExitCode {
         );
         return ExitCode::FAILURE;
     }
-    let result = Shutdown::on_signals().and_then(|shutdown| {
+    let result = signals::shutdown().and_then(|shutdown| {
         let mut terminal = ratatui::try_init()?;
         let result = show(&mut terminal, options, &shutdown);
         let restored = terminal.show_cursor().and(ratatui::try_restore());

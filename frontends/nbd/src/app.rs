@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{ArgGroup, Parser};
+use control::Failure;
+use control::network::{self, HostPort};
 use doca::ErrorCode;
-use role_common::Failure;
+use metrics::Count;
 use role_common::application::Environment;
 use role_common::flags::{self, GeneralFlags, OutputFlags, RoleFlags};
-use role_common::metrics::Count;
-use role_common::network::{self, HostPort};
 use volume::{CloseError, Config, Volume};
 
 use crate::connection::Shared;

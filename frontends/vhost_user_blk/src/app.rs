@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use control::Failure;
+use control::network::UnixServer;
 use doca::ErrorCode;
-use role_common::Failure;
+use metrics::Count;
 use role_common::application::Environment;
 use role_common::console::counted;
 use role_common::flags::{self, GeneralFlags, OutputFlags, RoleFlags};
-use role_common::metrics::Count;
-use role_common::network::UnixServer;
 use volume::{CloseError, Config, Volume};
 
 use crate::device::{Device, ID_BYTES};

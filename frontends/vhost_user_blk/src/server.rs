@@ -7,8 +7,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use role_common::network::UnixServer;
-use role_common::shutdown::Shutdown;
+use control::network::UnixServer;
+use control::shutdown::Shutdown;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use vhost::VhostUserMemoryRegionBase;
 use vhost::vhost_user::message::{
@@ -641,7 +641,7 @@ mod tests {
     use std::path::PathBuf;
     use std::time::{Duration, Instant};
 
-    use role_common::network::ListenError;
+    use control::network::ListenError;
     use tempfile::TempDir;
     use vhost::vhost_user::message::{
         VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserInflight, VhostUserProtocolFeatures,

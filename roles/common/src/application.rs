@@ -12,16 +12,17 @@ use std::sync::Once;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use control::Failure;
+use control::Waiter;
+use control::budget::{LOG_LINES_PER_SECOND, LogBudget};
+use control::shutdown::Shutdown;
 use doca::ErrorCode;
+use metrics::{Metrics, MetricsAddress};
 
-use crate::budget::{LOG_LINES_PER_SECOND, LogBudget};
 use crate::console::{self, Console};
-use crate::control::Waiter;
 use crate::errln;
 use crate::flags::{self, FlagsError, RoleFlags};
-use crate::metrics::{Metrics, MetricsAddress};
-use crate::protocol::Failure;
-use crate::shutdown::Shutdown;
+use crate::signals;
 
 pub use crate::flags::SessionLimit;
 
@@ -132,7 +133,7 @@ fn environment(
     console: Console,
     address: Option<&MetricsAddress>,
 ) -> Result<Environment, Failure> {
-    let shutdown = Shutdown::on_signals().map_err(|error| {
+    let shutdown = signals::shutdown().map_err(|error| {
         Failure::new(
             doca::ErrorCode::INITIALIZATION,
             format!("signal handlers: {error}"),

@@ -13,11 +13,13 @@ use std::hash::{Hash, Hasher};
 use std::io::{self, IsTerminal, Write as _};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
+use control::budget::{LOG_LINES_PER_SECOND, LogBudget};
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use metrics::SUPPRESSED_LOG_LINES;
 use serde::Serialize;
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::Layer as _;
@@ -27,9 +29,7 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-use crate::budget::{LOG_LINES_PER_SECOND, LogBudget};
 use crate::flags::{GeneralFlags, LogFormat, OutputFormat};
-use crate::metrics::SUPPRESSED_LOG_LINES;
 
 /// Exit status of a program whose output went to a pipe that was closed, as shells report SIGPIPE.
 const EXIT_CLOSED_PIPE: u8 = 141;
@@ -317,7 +317,6 @@ pub(crate) fn start_logs(flags: &GeneralFlags, format: LogFormat) {
         .with(levels)
         .with(layer)
         .try_init();
-    SDK_LEVEL.store(flags.sdk_log_level.number(), Ordering::Relaxed);
     if let Err(error) = doca::set_sdk_log_level(flags.sdk_log_level.number()) {
         tracing::warn!("--sdk-log-level has no effect: {error}");
     }
@@ -358,28 +357,6 @@ impl io::Write for Lines {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
-}
-
-/// The numeric level of `--sdk-log-level`; 0 before logging has started.
-static SDK_LEVEL: AtomicU32 = AtomicU32::new(0);
-
-/// DOCA's levels "disable" and "debug".
-const SDK_DISABLED: u32 = 10;
-const SDK_DEBUG: u32 = 60;
-
-/// Runs `call` with the SDK's log messages disabled, unless the user has enabled debug messages: for attempts that are
-/// expected to fail and are repeated, each of which would be logged as an error. Messages of other threads are lost
-/// meanwhile.
-pub(crate) fn without_sdk_messages<R>(call: impl FnOnce() -> R) -> R {
-    let level = SDK_LEVEL.load(Ordering::Relaxed);
-    if !(SDK_DISABLED + 1..SDK_DEBUG).contains(&level) {
-        return call();
-    }
-    // Best effort: at worst, the messages are logged.
-    let _ = doca::set_sdk_log_level(SDK_DISABLED);
-    let result = call();
-    let _ = doca::set_sdk_log_level(level);
-    result
 }
 
 /// Formats events of level info and above within a budget of lines per call site, so that a peer that repeatedly

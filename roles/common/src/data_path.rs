@@ -4,15 +4,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use control::Failure;
 use doca::{
     Consumer, CtxState, Device, ErrorCode, Event, MemoryRegion, Pe, PeStats, Producer, Rdma,
     RdmaBuilder, RdmaConnection,
 };
+use metrics::{Count, Counts, WorkerMetrics};
 use wire::control::RdmaConnectionRole;
 use wire::io_message;
 
-use crate::metrics::{Count, Counts, WorkerMetrics};
-use crate::protocol::Failure;
 use crate::worker::RunFlag;
 
 /// One of the two RDMA contexts of a worker, with its connection once it is made.

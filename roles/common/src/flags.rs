@@ -4,6 +4,7 @@
 //! passes its arguments to [`read`]. Values come from the command line, then from the JSON file that `-j` names, then
 //! from defaults.
 
+mod tls;
 mod values;
 
 use std::any::TypeId;
@@ -22,9 +23,10 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, Parser, ValueEnum};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-use crate::metrics::MetricsAddress;
-use crate::protocol::Failure;
+use control::Failure;
+use metrics::MetricsAddress;
 
+pub use tls::{ClientTlsFlags, ServerTlsFlags};
 pub use values::{
     LogLevel, SessionLimit, Timeout, channel_name, cpu, duration, listen_port, logical_block_size,
     mebibytes, nonzero_u32, number_u32, server_address, size, size_u32, timeout,

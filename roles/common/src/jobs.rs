@@ -7,7 +7,7 @@
 //! ends and the thread is abandoned: it keeps its stack, its descriptors, and the memory and DOCA objects that it
 //! uses, none of which is used for another session, until the call returns and the thread exits. At most
 //! [`ABANDONED_THREADS`] may be abandoned at a time; until one returns, further sessions are refused.
-//! The resources of one are bounded by the limits of its session: see [`InitLimits`](crate::budget::InitLimits).
+//! The resources of one are bounded by the limits of its session: see [`InitLimits`](crate::init_limits::InitLimits).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
@@ -15,13 +15,16 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use control::budget::Deadline;
+use control::shutdown::Waker;
+use control::verifier::Verifier;
+use control::{Failure, FirstFailure};
 use doca::{Device, ErrorCode, Mmap};
 
-use crate::budget::{ABANDONED_THREADS, Deadline};
-use crate::protocol::{Failure, FirstFailure};
-use crate::shutdown::Waker;
-use crate::verifier::Verifier;
 use crate::worker::{Answer, DataPath, Worker};
+
+/// Number of abandoned threads at which new sessions are refused.
+pub const ABANDONED_THREADS: usize = 16;
 
 /// Outcome of a successful job.
 #[derive(Debug, PartialEq, Eq)]

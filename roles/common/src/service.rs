@@ -12,24 +12,28 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use clap::Args;
+use control::Failure;
+use control::budget::Quota;
+use control::counts::REFUSED_REQUESTS;
+use control::network::HostPort;
+use control::shutdown::Shutdown;
+use control::verifier::Verifier;
+use control::{ChannelEvent, ComchServerChannel, ControlChannel, TcpClientChannel, Waiter};
 use degraded_mode::RejoinAttempts;
 use doca::{Connection, Device, ErrorCode, Mmap};
+use metrics::{Metrics, WorkerMetrics};
 use role_formats::superblocks::Superblocks;
 use session::{Action, Event, Job, Layout, Memory, Session};
 use wire::control::{Payload, RdmaConnectionDetails, RdmaConnectionRole};
 use wire::release::Release;
 
 use crate::application::{self, Broken, Environment, SessionFlags};
-use crate::budget::{InitLimits, Quota};
-use crate::control::{ChannelEvent, ComchServerChannel, ControlChannel, TcpClientChannel, Waiter};
 use crate::data_path::Limits;
-use crate::flags::{Timeout, channel_name, cpu, duration, timeout};
+use crate::flags::{ClientTlsFlags, Timeout, channel_name, cpu, duration, timeout};
+use crate::init_limits::InitLimits;
 use crate::jobs::{Completed, JobRunner, Outcome};
-use crate::metrics::{Metrics, REFUSED_REQUESTS, WorkerMetrics};
-use crate::network::{ClientTlsFlags, HostPort};
-use crate::protocol::{Failure, ProtocolFlags};
-use crate::shutdown::Shutdown;
-use crate::verifier::Verifier;
+use crate::protocol::ProtocolFlags;
+use crate::superblock;
 use crate::worker::{Answer, DataPath, Worker};
 
 pub use degraded_mode::{DegradedMode, NextRejoin};
@@ -626,7 +630,7 @@ impl<S: Service> App<'_, S> {
                         continue;
                     }
                     (Ok(_), None) => continue,
-                    (Err(failure), _) => event = Err(failure.into()),
+                    (Err(failure), _) => event = Err(superblock::not_persisted(failure)),
                 }
             }
             let gone = match &event {

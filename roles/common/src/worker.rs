@@ -10,13 +10,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel}
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use control::budget::Deadline;
+use control::shutdown::Waker;
+use control::{Failure, FirstFailure};
 use doca::ErrorCode;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use crate::budget::Deadline;
 use crate::jobs::Attachment;
-use crate::protocol::{Failure, FirstFailure};
-use crate::shutdown::Waker;
 
 /// Time for workers to exit before they are abandoned. It exceeds the duration of a DOCA call to a stopped process,
 /// which softdoca gives up after 3 s.

@@ -8,6 +8,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use clap::{Parser, ValueEnum};
+use control::Failure;
+use control::network::HostPort;
+use control::shutdown::Waker;
+use control::verifier::{KnownStorage, OtherStorage, StorageId, Verifier, derived};
 use doca::{Device, ErrorCode, Mmap};
 use gga_engine::assembly::{Assembly, Found, Instructions, Log, assemble};
 use gga_engine::chunk::Stamp;
@@ -17,18 +21,15 @@ use gga_engine::rests::{self, RejoinRests};
 use gga_engine::set::{Candidate, ScrubPlan, Set};
 use gga_engine::stripes::{StripeBitmap, StripeLocks};
 use gga_engine::{Placement, Target, Targets};
-use role_common::Failure;
 use role_common::application::Environment;
 use role_common::flags::{
     GeneralFlags, OutputFlags, RoleFlags, logical_block_size, mebibytes, server_address,
 };
-use role_common::network::HostPort;
 use role_common::service::session::{Described, KeptVersions, Layout, Memory, Returned};
 use role_common::service::{
     self, DegradedMode, NextRejoin, Reply, Service, ServiceFlags, WorkerCommand, WorkerSetup,
 };
-use role_common::shutdown::Waker;
-use role_common::verifier::{KnownStorage, OtherStorage, StorageId, Verifier, derived};
+use role_common::superblock::no_random_number;
 use role_formats::stored_block::{Geometry, MatrixType};
 use role_formats::superblock::{self, Form, Format, SetId, Superblock};
 use serde::Serialize;
@@ -368,7 +369,7 @@ impl GgaOffload {
                 }
             }
         }
-        let random = superblock::random()?;
+        let random = superblock::random().map_err(no_random_number)?;
         let (seed, _) = random.split_at(size_of::<u64>());
         let instructions = Instructions {
             rebuild: self.history.rebuild.get(),
@@ -377,7 +378,7 @@ impl GgaOffload {
                 matrix: self.matrix_type,
                 logical_block_size: geometry.logical_block_size,
             },
-            new_set: SetId::random()?,
+            new_set: SetId::random().map_err(no_random_number)?,
             ids: EpochIds::new(u64::from_be_bytes(seed.try_into().unwrap_or_default())),
         };
         assemble(found, &logs, instructions)
@@ -787,8 +788,8 @@ impl DegradedMode for GgaOffload {
 mod tests {
     use std::ffi::OsString;
 
+    use control::verifier::Incarnation;
     use role_common::flags::{self, FlagsError};
-    use role_common::verifier::Incarnation;
 
     use super::*;
 

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use control::{Failure, FirstFailure};
 use doca::{
     Access, BufInventory, Compress, Consumer, ContextId, EcMatrix, ErasureCoding, ErrorCode,
     Lz4Stream, Mmap, Producer, Slots, TwoBuffers, WorkerPe,
@@ -26,13 +27,13 @@ use gga_engine::request::Volume;
 use gga_engine::set::Set;
 use gga_engine::stripes::StripeLocks;
 use gga_engine::{Target, Targets};
+use metrics::CoreStatistics;
 use role_common::data_path::{
     ComchEndpoints, Messages, TargetEndpoints, run_to_end, wait_until_running,
 };
-use role_common::metrics::CoreStatistics;
+use role_common::matrix;
 use role_common::service::{Command, Reply, WorkerCommand, WorkerSetup};
 use role_common::worker::{DataPath, RunFlag};
-use role_common::{Failure, FirstFailure, matrix};
 use role_formats::stored_block::{Encoder, MatrixType};
 use role_formats::superblock::{Format, SetId};
 use slots::{

@@ -1,9 +1,9 @@
 //! The control session of the gga_offload service: three targets with chunks of stored blocks, presented to the initiator as one storage.
 
+use control::Failure;
 use doca::ErrorCode;
 use gga_engine::Placement;
 use gga_engine::chunk;
-use role_common::Failure;
 use role_common::service::session::{self, Layout};
 use role_formats::stored_block::{Geometry, HALF_ALIGNMENT, STORED_ALIGNMENT};
 use role_formats::superblock::Format;
@@ -142,9 +142,9 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use bytes::Bytes;
+    use control::ChannelEvent;
+    use control::Failure;
     use doca::ErrorCode;
-    use role_common::Failure;
-    use role_common::control::ChannelEvent;
     use role_common::service::session::{Action, Event, Job, Outcome};
     use role_target::session::{
         Action as TargetAction, Event as TargetEvent, Geometry, Job as TargetJob,

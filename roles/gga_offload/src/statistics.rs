@@ -7,7 +7,7 @@ use gga_engine::set::{PassProgress, Snapshot, Summary};
 use gga_engine::statistics::{
     BlockTraffic, Corruption, DegradedCounts, EngineStatistics, Occurrences,
 };
-use role_common::metrics::{CoreStatistics, Count, Counts, Page};
+use metrics::{CoreStatistics, Count, Counts, Page};
 use serde::Serialize;
 
 /// Counters of one worker thread.

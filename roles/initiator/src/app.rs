@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
+use control::Failure;
+use control::Waiter;
 use doca::{Device, ErrorCode};
-use role_common::Failure;
 use role_common::application::Environment;
-use role_common::control::Waiter;
 use role_common::flags::{self, GeneralFlags, OutputFlags, RoleFlags};
 use role_common::protocol::ProtocolFlags;
 use serde::Serialize;

@@ -156,7 +156,7 @@ impl Failure {
     }
 }
 
-impl From<Failure> for role_common::Failure {
+impl From<Failure> for control::Failure {
     fn from(failure: Failure) -> Self {
         let code = match &failure {
             Failure::Io { code, .. } => ErrorCode(*code),
@@ -210,7 +210,7 @@ pub fn create(
     task: Task,
     messaging: Messaging,
     counter: Arc<Counter>,
-) -> Result<AnyWorker, role_common::Failure> {
+) -> Result<AnyWorker, control::Failure> {
     Ok(match messaging.release {
         Release::V3_0 => {
             let layout = Release3_0 {
@@ -251,7 +251,7 @@ impl<L: IoLayout> Worker<L> {
         task: Task,
         layout: L,
         counter: Arc<Counter>,
-    ) -> Result<Self, role_common::Failure> {
+    ) -> Result<Self, control::Failure> {
         let count = task.share.transactions;
         let (least, most) = CHECK_INTERVAL;
         let check_interval = (task.io_timeout / 20).clamp(least, most);
@@ -270,16 +270,16 @@ impl<L: IoLayout> DataPath for Worker<L> {
     type Reply = bool;
     type Report = Outcome;
 
-    fn execute(&mut self, command: Command) -> Result<bool, role_common::Failure> {
+    fn execute(&mut self, command: Command) -> Result<bool, control::Failure> {
         match command {
             Command::Ready => Ok(self.endpoint.ready()),
             Command::Prepare { consumer } => self.endpoint.prepare(consumer).map(|()| true),
         }
     }
 
-    fn run(&mut self, run: &RunFlag) -> Result<Outcome, role_common::Failure> {
+    fn run(&mut self, run: &RunFlag) -> Result<Outcome, control::Failure> {
         let Some(transactions) = self.transactions.take() else {
-            return Err(role_common::Failure::new(
+            return Err(control::Failure::new(
                 ErrorCode::BAD_STATE,
                 "the transactions of this worker have run already",
             ));

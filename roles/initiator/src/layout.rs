@@ -10,8 +10,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use control::Failure;
 use doca::{Access, Device, MemoryRegion, Mmap};
-use role_common::Failure;
 use thiserror::Error;
 use wire::control::{InitStorage, StorageDetails};
 use wire::release::Release;

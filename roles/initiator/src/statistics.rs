@@ -3,11 +3,12 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use control::Failure;
 use doca::ErrorCode;
 use hdrhistogram::Histogram;
 use role_common::console::Console;
+use role_common::errln;
 use role_common::flags::OutputFormat;
-use role_common::{Failure, errln};
 use serde::Serialize;
 use volume::endpoint::EndpointError;
 use volume::session::SessionError;

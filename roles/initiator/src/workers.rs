@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use control::Failure;
+use control::shutdown::Waker;
 use indicatif::ProgressBar;
-use role_common::metrics::{Metrics, WorkerMetrics};
-use role_common::shutdown::Waker;
+use metrics::{Metrics, WorkerMetrics};
+use role_common::errln;
 use role_common::worker::Worker;
-use role_common::{Failure, errln};
 use volume::endpoint::Contexts;
 
 use crate::app::ProgressMode;

@@ -6,13 +6,14 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
+use control::Failure;
 use doca::{
     Access, BufInventory, Device, ErasureCoding, ErrorCode, Event, MemoryRegion, Mmap, Pe, Task,
 };
 use indicatif::ProgressBar;
 use role_common::application::Environment;
 use role_common::flags::{GeneralFlags, OutputFlags, RoleFlags, size_u32};
-use role_common::{Failure, errln, matrix};
+use role_common::{errln, matrix};
 use role_formats::stored_block::{
     Encoder, Geometry, HALF_ALIGNMENT, Incompressible, MatrixType, STORED_ALIGNMENT,
 };

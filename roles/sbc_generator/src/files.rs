@@ -5,7 +5,7 @@ use std::io::{self, BufReader, BufWriter, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use role_common::Failure;
+use control::Failure;
 use role_formats::stored_block::Geometry;
 use tempfile::NamedTempFile;
 use wire::sbc;

@@ -22,11 +22,11 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 /// Failure to read or write a file, with the nearest DOCA code.
-fn io_failure(name: impl std::fmt::Display, error: &std::io::Error) -> role_common::Failure {
+fn io_failure(name: impl std::fmt::Display, error: &std::io::Error) -> control::Failure {
     let code = match error.kind() {
         std::io::ErrorKind::NotFound => doca::ErrorCode::NOT_FOUND,
         std::io::ErrorKind::PermissionDenied => doca::ErrorCode::NOT_PERMITTED,
         _ => doca::ErrorCode::IO_FAILED,
     };
-    role_common::Failure::new(code, format!("{name}: {error}"))
+    control::Failure::new(code, format!("{name}: {error}"))
 }

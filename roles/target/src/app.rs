@@ -7,20 +7,23 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use clap::Parser;
+use control::Failure;
+use control::budget::Quota;
+use control::counts::REFUSED_REQUESTS;
+use control::network::Host;
+use control::verifier::Verifier;
+use control::{ChannelEvent, ControlChannel, TcpServerChannel, Waiter};
 use doca::{Access, Device, ErrorCode, MemoryRegion, Mmap};
-use role_common::Failure;
+use metrics::{CoreStatistics, Count, Statistics};
 use role_common::application::{self, Broken, Environment, SessionFlags};
-use role_common::budget::{InitLimits, Quota};
 use role_common::console::counted;
-use role_common::control::{ChannelEvent, ControlChannel, TcpServerChannel, Waiter};
 use role_common::flags::{
-    GeneralFlags, OutputFlags, RoleFlags, Timeout, cpu, listen_port, number_u32, size_u32, timeout,
+    GeneralFlags, OutputFlags, RoleFlags, ServerTlsFlags, Timeout, cpu, listen_port, number_u32,
+    size_u32, timeout,
 };
+use role_common::init_limits::InitLimits;
 use role_common::jobs::{Completed, JobRunner, Outcome};
-use role_common::metrics::{CoreStatistics, Count, REFUSED_REQUESTS, Statistics};
-use role_common::network::{Host, ServerTlsFlags};
 use role_common::protocol::{Protocol, ProtocolFlags};
-use role_common::verifier::Verifier;
 use role_common::worker::{Answer, Worker};
 use role_formats::superblock::Superblock;
 use signal_hook::consts::SIGXFSZ;

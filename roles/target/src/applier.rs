@@ -9,7 +9,7 @@ use std::sync::mpsc::{
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use role_common::Failure;
+use control::Failure;
 
 use crate::store::{Apply, Progress};
 use crate::versions::Versions;

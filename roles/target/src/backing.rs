@@ -12,9 +12,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::ValueEnum;
+use control::Failure;
+use control::verifier::{Incarnation, StorageId, derived};
 use doca::ErrorCode;
-use role_common::Failure;
-use role_common::verifier::{Incarnation, StorageId, derived};
+use role_common::superblock::no_random_number;
 use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, OFlags, StatxFlags, makedev};
 use rustix::io::Errno;
 use wire::backing::{
@@ -755,7 +756,9 @@ impl Identity {
     ///
     /// The operating system provides no random numbers.
     pub fn random() -> Result<Self, Failure> {
-        Ok(Self(role_formats::superblock::random()?))
+        role_formats::superblock::random()
+            .map(Self)
+            .map_err(no_random_number)
     }
 }
 

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{self, Read, Seek as _, SeekFrom};
 use std::path::Path;
 
+use control::Failure;
 use doca::ErrorCode;
-use role_common::Failure;
 use wire::sbc;
 
 /// Bytes copied from a file at a time.

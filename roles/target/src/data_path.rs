@@ -12,16 +12,16 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use control::{Failure, FirstFailure};
 use doca::{
     Access, BufInventory, Device, ErrorCode, MemoryRegion, Mmap, OneBuffer, PeStats, Rdma,
     RdmaConnection, Refused, Slot, Slots, TwoBuffers, WorkerPe, completion_handler,
 };
+use metrics::{CoreStatistics, Count, Counts, Traffic, WorkerMetrics};
 use role_common::data_path::{
     self, Limits, Messages, PollDriven, RdmaEndpoint, run_to_end, wait_until_running,
 };
-use role_common::metrics::{CoreStatistics, Count, Counts, Traffic, WorkerMetrics};
 use role_common::worker::{DataPath, RunFlag};
-use role_common::{Failure, FirstFailure};
 use wire::control::RdmaConnectionRole;
 use wire::io_message::{self, IoMessage};
 use wire::release::{CorrelationId as _, IoLayout, Release, Release3_0, Release3_1, Release3_2};

@@ -5,8 +5,9 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
-use role_common::Failure;
-use role_common::verifier::{Incarnation, StorageId, Verifier};
+use control::Failure;
+use control::verifier::{Incarnation, StorageId, Verifier};
+use role_common::superblock::{malformed, no_random_number};
 use role_formats::superblock::{Epoch, Form, SetId, Superblock};
 use wire::backing::{RECORD_OFFSETS, RECORD_SIZE, Superblock as Stored};
 use wire::control::RecordState;
@@ -140,7 +141,8 @@ impl Boot {
         match known.as_deref().and_then(Self::of_text) {
             Some(boot) => Ok(boot),
             None => Ok(Self(
-                u128::from_be_bytes(role_formats::superblock::random()?) | 1,
+                u128::from_be_bytes(role_formats::superblock::random().map_err(no_random_number)?)
+                    | 1,
             )),
         }
     }
@@ -263,7 +265,8 @@ pub fn parse(bytes: &[u8; RECORD_SIZE]) -> Result<Option<(u64, StoredSuperblock)
                 id: record.next_epoch_id,
             },
             state,
-            form: Form::of_numbers(record.format, record.matrix, record.logical_block_size)?,
+            form: Form::of_numbers(record.format, record.matrix, record.logical_block_size)
+                .map_err(malformed)?,
         },
         since: (boot != 0).then_some(Boot(boot)),
     };

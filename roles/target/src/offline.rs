@@ -5,8 +5,8 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, FileTypeExt as _};
 use std::path::Path;
 
+use control::Failure;
 use doca::ErrorCode;
-use role_common::Failure;
 use role_formats::superblock::Superblock;
 use wire::backing::{CONTENT_OFFSET, HEADER_SIZE};
 

@@ -7,13 +7,15 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use control::ChannelEvent;
+use control::Failure;
+use control::unexpected;
+use control::verifier::Verifier;
 use doca::ErrorCode;
-use role_common::Failure;
-use role_common::budget::InitLimits;
-use role_common::control::ChannelEvent;
+use role_common::init_limits::InitLimits;
 pub use role_common::jobs::Outcome;
-use role_common::protocol::{Protocol, unexpected};
-use role_common::verifier::Verifier;
+use role_common::protocol::Protocol;
+use role_common::superblock;
 use role_formats::superblock::Superblock;
 use wire::control::{
     AnnouncedStorage, BatchedInitStorage, FEATURE_VERIFIER, FEATURE_VERSIONS, IdentityQuery,
@@ -372,7 +374,8 @@ impl Session {
             )));
         }
         if let Payload::IdentifyStorageRequest(query) = &request.payload
-            && let Some(superblock) = Superblock::of_request(query)?
+            && let Some(superblock) =
+                Superblock::of_request(query).map_err(superblock::malformed)?
         {
             return self.to_persist(superblock);
         }
@@ -617,7 +620,7 @@ mod tests {
     const MAX_TRANSACTIONS: u32 = 8192;
 
     fn the_one() -> Verifier {
-        use role_common::verifier::{Incarnation, StorageId};
+        use control::verifier::{Incarnation, StorageId};
         let identity = StorageId(u128::from_be_bytes([1; 16]));
         let incarnation = Incarnation(u128::from_be_bytes([2; 16]));
         Verifier::of_one(identity, false, incarnation)

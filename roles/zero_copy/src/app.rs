@@ -5,15 +5,15 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use clap::Parser;
+use control::Failure;
+use control::network::HostPort;
+use control::verifier::{KnownStorage, Verifier};
 use doca::{Device, ErrorCode, Mmap};
-use role_common::Failure;
+use metrics::{Count, Statistics};
 use role_common::application::Environment;
 use role_common::flags::{GeneralFlags, OutputFlags, RoleFlags, server_address};
-use role_common::metrics::{Count, Statistics};
-use role_common::network::HostPort;
 use role_common::service::session::{Layout, Memory};
 use role_common::service::{self, Service, ServiceFlags, WorkerSetup};
-use role_common::verifier::{KnownStorage, Verifier};
 use wire::control::{FEATURE_FLUSH, FEATURE_VERIFIER, StorageDetails};
 
 use crate::data_path::ZeroCopyDataPath;
@@ -171,9 +171,9 @@ mod tests {
     use std::ffi::OsString;
     use std::time::{Duration, Instant};
 
-    use role_common::budget::InitLimits;
-    use role_common::control::ChannelEvent;
+    use control::ChannelEvent;
     use role_common::flags::{self, FlagsError};
+    use role_common::init_limits::InitLimits;
     use role_common::service::session::{self, Action, Event, Job, MAX_TRANSACTIONS, Outcome};
     use role_target::session::{
         Action as TargetAction, Event as TargetEvent, Geometry, Job as TargetJob,
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn verifier_of_the_target_is_passed_on_to_an_initiator_that_asks_for_it() {
-        use role_common::verifier::{Incarnation, StorageId};
+        use control::verifier::{Incarnation, StorageId};
         use wire::control::FeatureQuery;
         let verifier = Verifier::of_one(StorageId(5), false, Incarnation(6));
         let verified = Payload::VerifiedInitStorageResponse((&verifier).into());
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn another_storage_than_in_earlier_sessions_is_refused() {
-        use role_common::verifier::{Incarnation, StorageId};
+        use control::verifier::{Incarnation, StorageId};
         let mut service = ZeroCopy {
             memory: None,
             known: Rc::default(),

@@ -9,18 +9,18 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use control::{Failure, FirstFailure};
 use doca::{
     Access, BufInventory, Consumer, ErrorCode, Mmap, OneBuffer, PeStats, Producer, Refused, Slot,
     Slots, WorkerPe, completion_handler,
 };
+use metrics::{CoreStatistics, Count, Counts, Traffic, WorkerMetrics};
 use role_common::data_path::{
     self, ComchEndpoints, Limits, Messages, PollDriven, TargetEndpoints, run_to_end,
     wait_until_running,
 };
-use role_common::metrics::{CoreStatistics, Count, Counts, Traffic, WorkerMetrics};
 use role_common::service::{Command, Reply, WorkerSetup};
 use role_common::worker::{DataPath, RunFlag};
-use role_common::{Failure, FirstFailure};
 use wire::control::FEATURE_FLUSH;
 use wire::io_message::{self, IoMessage, IoMessageType};
 use wire::release::{CorrelationId as _, IoLayout, Release, Release3_0, Release3_1, Release3_2};
@@ -419,7 +419,9 @@ impl Forwarder {
 
     #[inline(always)]
     fn result_received(&mut self, slot: MessageSlot) {
-        let result = read(&slot, |bytes, length| is_result(bytes, length).then_some(()));
+        let result = read(&slot, |bytes, length| {
+            is_result(bytes, length).then_some(())
+        });
         if self.awaited == 0 || result.is_none() {
             return self.unwanted(slot);
         }

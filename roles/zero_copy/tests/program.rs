@@ -8,16 +8,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use control::shutdown::Shutdown;
+use control::{ChannelEvent, ComchClientChannel, ControlChannel, TcpServerChannel, Waiter};
 use deployment::log::{LogEvent, error_name, events};
 use deployment::process::{Exit, Process, Signal};
 use doca::{
     Access, Buf, BufInventory, Completion, Consumer, CtxState, Device, ErrorCode, Event,
     MemoryRegion, Mmap, Pe, Producer, Rdma, RdmaConnection, Task,
 };
-use role_common::control::{
-    ChannelEvent, ComchClientChannel, ControlChannel, TcpServerChannel, Waiter,
-};
-use role_common::shutdown::Shutdown;
 use wire::control::{
     ErrorResponse, InitStorage, Message, Payload, RdmaConnectionDetails, RdmaConnectionRole,
     StorageDetails,

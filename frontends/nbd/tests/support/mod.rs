@@ -10,12 +10,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 pub use client::*;
+use control::shutdown::Shutdown;
 use nbd_frontend::connection::Shared;
 use nbd_frontend::protocol::Export;
 use nbd_frontend::server::Server;
 use nbd_frontend::sockets::Listener;
 use nbd_frontend::transmission::Limits;
-use role_common::shutdown::Shutdown;
 use rustls::ServerConfig;
 use tempfile::TempDir;
 use volume::testing::{MemoryDisk, MemoryQueue, Settings};

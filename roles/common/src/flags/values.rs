@@ -7,7 +7,7 @@ use std::time::Duration;
 use role_formats::stored_block::Geometry;
 use tracing::level_filters::LevelFilter;
 
-use crate::network::HostPort;
+use control::network::HostPort;
 
 /// A numeric DOCA log level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use control::Failure;
+use control::{ControlChannel as _, TcpClientChannel};
 use doca::ErrorCode;
 use role_formats::superblock::Superblock;
 
@@ -10,8 +12,6 @@ use super::session::{
     Described, Event, Layout, Rejoin, RejoinAction, RejoinEvent, Returned, Session,
 };
 use super::{Reply, WorkerCommand};
-use crate::control::{ControlChannel as _, TcpClientChannel};
-use crate::protocol::Failure;
 
 /// First and longest interval between attempts to let a target rejoin: short in comparison with the time for which I/Os wait for targets.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);

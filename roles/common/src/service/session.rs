@@ -11,6 +11,9 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use control::ChannelEvent;
+use control::verifier::Verifier;
+use control::{Failure, unexpected};
 use doca::ErrorCode;
 use storage::Inquiry;
 use wire::control::{
@@ -19,10 +22,8 @@ use wire::control::{
 };
 use wire::release::Release;
 
-use crate::budget::InitLimits;
-use crate::control::ChannelEvent;
-use crate::protocol::{Failure, Protocol, unexpected};
-use crate::verifier::Verifier;
+use crate::init_limits::InitLimits;
+use crate::protocol::Protocol;
 
 pub use crate::jobs::Outcome;
 pub use rejoin::{Place, Rejoin, RejoinAction, RejoinEvent, Returned};
@@ -899,8 +900,9 @@ mod tests {
 
     use std::collections::BTreeMap;
 
+    use control::ChannelEvent;
+
     use super::*;
-    use crate::control::ChannelEvent;
     use role_formats::stored_block::MatrixType;
     use role_formats::superblock::{Epoch, Form, Format, SetId, Superblock};
 

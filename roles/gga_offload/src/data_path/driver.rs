@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 
+use control::{Failure, FirstFailure};
 use doca::{
     ContextId, CtxState, ErrorCode, Event as PeEvent, OneBuffer, PeStats, TwoBuffers,
     completion_handler,
@@ -13,10 +14,9 @@ use gga_engine::chunk::{self, Place, Stamp};
 use gga_engine::engine::{Action, Delivery, Event, Judged, Status, StripeEngine};
 use gga_engine::request::{Request, Volume};
 use gga_engine::{Target, Targets};
+use metrics::{Counts, WorkerMetrics};
 use role_common::data_path::{Limits, PollDriven, TargetEndpoints};
-use role_common::metrics::{Counts, WorkerMetrics};
 use role_common::worker::RunFlag;
-use role_common::{Failure, FirstFailure};
 use role_formats::stored_block::{Encoder, inspect};
 use wire::io_message::{self, IoMessage, IoMessageType, Repr, Version};
 use wire::release::{CorrelationId as _, IoLayout};

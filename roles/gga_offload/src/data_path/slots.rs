@@ -8,12 +8,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use control::Failure;
 use doca::{
     Access, BufInventory, CompletionHandler, ContextId, CtxState, Device, Dma, ErrorCode,
     MemoryRegion, Mmap, Refused, Slot, Slots, TwoBuffers, WorkerPe,
 };
 use gga_engine::Target;
-use role_common::Failure;
 use role_common::data_path::Messages;
 use role_formats::stored_block::Geometry;
 use wire::io_message;

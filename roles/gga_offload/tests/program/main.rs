@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use conformance::target::{Fault, Kept, Recorder, Script, ScriptedTarget};
 use contents::noise;
+use control::shutdown::Shutdown;
+use control::{ChannelEvent, ComchClientChannel, ControlChannel as _, Waiter};
 use deployment::log::{LogEvent, events};
 use deployment::port::Port;
 use deployment::process::Process;
@@ -21,8 +23,6 @@ use doca::{
     Access, Buf, BufInventory, Completion, Connection, Consumer, CtxState, Device, ErrorCode,
     Event, MemoryRegion, Mmap, Pe, Producer, Task,
 };
-use role_common::control::{ChannelEvent, ComchClientChannel, ControlChannel as _, Waiter};
-use role_common::shutdown::Shutdown;
 use role_formats::checksum::crc32c;
 use role_formats::stored_block::{Encoder, Geometry};
 use rustix::mm::{MprotectFlags, mprotect};

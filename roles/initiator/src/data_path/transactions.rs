@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use doca::{ErrorCode, PeStats};
-use role_common::metrics::{Count, Counts, WorkerMetrics};
+use metrics::{Count, Counts, WorkerMetrics};
 use volume::endpoint::{EndpointError, Request};
 use wire::io_message::IoMessageType;
 

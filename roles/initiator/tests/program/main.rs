@@ -12,11 +12,11 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use control::{ChannelEvent, ComchServerChannel, ControlChannel as _};
 use doca::{
     Access, Buf, BufInventory, Consumer, CtxState, Device, ErrorCode, Event, MemoryRegion, Mmap,
     Pe, Producer, Task,
 };
-use role_common::control::{ChannelEvent, ComchServerChannel, ControlChannel as _};
 use rustix::process::{Pid, Signal, kill_process};
 use wire::control::{ErrorResponse, Message, MessageType, Payload, StorageDetails};
 use wire::io_message::{IoMessage, Repr, SIZE};

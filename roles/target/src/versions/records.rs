@@ -1,7 +1,7 @@
 //! Slots and the tail of the log in a backing file: their bytes and places.
 
+use control::Failure;
 use crc_fast::{CrcAlgorithm, Digest};
-use role_common::Failure;
 use wire::backing::{TAIL_OFFSETS, VersionSlot, VersionTail};
 
 use super::{Found, Tail, Version, slot_count};

@@ -12,12 +12,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use control::budget::REFUSED_REQUESTS;
 use deployment::log::{LogEvent, error_name, events, listening_port};
 use doca::{
     Access, Buf, BufInventory, Completion, Device, ErrorCode, Event, MemoryRegion, Mmap, Pe, Rdma,
     RdmaConnection, Task,
 };
-use role_common::budget::REFUSED_REQUESTS;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use wire::control::{
     FrameDecoder, InitStorage, Message, Payload, RdmaConnectionDetails, RdmaConnectionRole,
@@ -770,7 +770,7 @@ fn init_request_over_the_limits_is_refused() {
 
 #[test]
 fn signal_stops_the_target_in_any_state() {
-    let hangup = if role_common::shutdown::is_hangup_ignored() {
+    let hangup = if role_common::signals::is_hangup_ignored() {
         Signal::TERM
     } else {
         Signal::HUP

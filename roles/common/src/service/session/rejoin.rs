@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use control::ChannelEvent;
+use control::Failure;
 use doca::ErrorCode;
 use wire::control::{
     Message, MessageIds, MessageType, Payload, RdmaConnectionDetails, StorageDetails,
@@ -11,8 +13,7 @@ use wire::control::{
 
 use super::Connections;
 use super::storage::{Described, KeptVersions, feature_query};
-use crate::control::ChannelEvent;
-use crate::protocol::{Failure, expect_response};
+use crate::protocol::expect_response;
 use crate::service::{Reply, WorkerCommand};
 
 /// Requirements for a target that rejoins.

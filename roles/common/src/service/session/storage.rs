@@ -4,6 +4,8 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use control::ChannelEvent;
+use control::Failure;
 use doca::ErrorCode;
 use wire::control::{
     AnnouncedStorage, FEATURE_VERIFIER, FeatureQuery, IdentityQuery, Message, MessageType, Payload,
@@ -11,8 +13,8 @@ use wire::control::{
 };
 
 use super::{Action, Connections, Doing, Job, Layout, Phase, Place, Session, Step};
-use crate::control::ChannelEvent;
-use crate::protocol::{Failure, expect_response};
+use crate::protocol::expect_response;
+use crate::superblock;
 use role_formats::superblock::Superblock;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,7 +87,7 @@ impl Described {
                     total_size: answer.total_size,
                     block_size: answer.block_size,
                 },
-                superblock: Superblock::of_answer(&answer)?,
+                superblock: Superblock::of_answer(&answer).map_err(superblock::malformed)?,
                 identity: Some(answer.identity),
                 features: 0,
                 versions: KeptVersions::default(),

@@ -1,5 +1,5 @@
-//! Hosts and ports in flags, which are resolved when they are used; TLS of the NBD server and of the control connections between
-//! services and targets; listening Unix sockets that only their owner can connect to.
+//! Hosts and ports, which are resolved when they are used; TLS of servers, and the names that their certificates must match; listening
+//! Unix sockets that only their owner can connect to.
 
 use std::fmt;
 use std::io;
@@ -12,14 +12,10 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 
-use clap::Args;
 use rustix::fs::{Mode, fchmod};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustls::ServerConfig;
 use rustls::pki_types::ServerName;
-use rustls::version::TLS13;
-use rustls::{ClientConfig, ServerConfig};
-
-use crate::protocol::Failure;
 
 pub use softdoca_net::tls::TlsError;
 
@@ -322,12 +318,6 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     Some((metadata.dev(), metadata.ino()))
 }
 
-impl From<TlsError> for Failure {
-    fn from(error: TlsError) -> Self {
-        Self::invalid(error.to_string())
-    }
-}
-
 /// Builds the configuration of a server with TLS 1.2 and 1.3 from PEM files: its certificate chain, its private key
 /// and, if clients must present a certificate, the authorities that sign those.
 ///
@@ -349,119 +339,6 @@ pub(crate) fn server_name(address: &HostPort) -> Result<ServerName<'static>, Tls
         HostPort::Name { host, .. } => {
             ServerName::try_from(host.trim_end_matches('.').to_owned()).map_err(TlsError::unusable)
         }
-    }
-}
-
-/// TLS flags of a target.
-#[derive(Debug, Clone, Default, Args)]
-pub struct ServerTlsFlags {
-    /// Use TLS 1.3 on control connections: services without --tls are refused. Needs --tls-certificate and --tls-key
-    #[arg(long)]
-    pub tls: bool,
-
-    /// TLS certificate in PEM, followed by its intermediate certificates
-    #[arg(long, value_name = "FILE")]
-    pub tls_certificate: Option<PathBuf>,
-
-    /// Private key of the certificate, in PEM
-    #[arg(long, value_name = "FILE")]
-    pub tls_key: Option<PathBuf>,
-
-    /// Accept only services with a certificate that one of these authorities has signed (PEM)
-    #[arg(long, value_name = "FILE")]
-    pub tls_client_ca: Option<PathBuf>,
-}
-
-impl ServerTlsFlags {
-    /// Checks the combination of the flags.
-    ///
-    /// # Errors
-    ///
-    /// A flag requires another one that is missing.
-    pub fn check(&self) -> Result<(), TlsError> {
-        let files = [&self.tls_certificate, &self.tls_key];
-        match self.tls {
-            false if files.iter().any(|file| file.is_some()) || self.tls_client_ca.is_some() => {
-                Err(TlsError::Incomplete(
-                    "--tls-certificate, --tls-key and --tls-client-ca need --tls",
-                ))
-            }
-            true if files.iter().any(|file| file.is_none()) => Err(TlsError::Incomplete(
-                "--tls needs --tls-certificate and --tls-key",
-            )),
-            _ => Ok(()),
-        }
-    }
-
-    /// Returns the configuration; `None` without `--tls`.
-    ///
-    /// # Errors
-    ///
-    /// A flag needs another one, or a file is missing or unusable.
-    pub fn config(&self) -> Result<Option<Arc<ServerConfig>>, TlsError> {
-        self.check()?;
-        let (Some(certificate), Some(key)) = (&self.tls_certificate, &self.tls_key) else {
-            return Ok(None);
-        };
-        let client_ca = self.tls_client_ca.as_deref();
-        softdoca_net::tls::server(&[&TLS13], certificate, key, client_ca)
-            .map(|config| Some(Arc::new(config)))
-    }
-}
-
-/// TLS flags of a service, for connections to its targets.
-#[derive(Debug, Clone, Default, Args)]
-pub struct ClientTlsFlags {
-    /// Use TLS 1.3 on control connections to targets, which need --tls too. Needs --tls-ca
-    #[arg(long)]
-    pub tls: bool,
-
-    /// Authorities that sign the certificates of targets (PEM). A certificate must be for the host of the target's address
-    #[arg(long, value_name = "FILE")]
-    pub tls_ca: Option<PathBuf>,
-
-    /// Certificate of this service for targets that require one, in PEM, followed by its intermediate certificates
-    #[arg(long, value_name = "FILE")]
-    pub tls_certificate: Option<PathBuf>,
-
-    /// Private key of the certificate, in PEM
-    #[arg(long, value_name = "FILE")]
-    pub tls_key: Option<PathBuf>,
-}
-
-impl ClientTlsFlags {
-    /// Checks the combination of the flags.
-    ///
-    /// # Errors
-    ///
-    /// A flag requires another one that is missing.
-    pub fn check(&self) -> Result<(), TlsError> {
-        let files = [&self.tls_ca, &self.tls_certificate, &self.tls_key];
-        let incomplete = |what| Err(TlsError::Incomplete(what));
-        match self.tls {
-            false if files.iter().any(|file| file.is_some()) => {
-                incomplete("--tls-ca, --tls-certificate and --tls-key need --tls")
-            }
-            true if self.tls_ca.is_none() => incomplete("--tls needs --tls-ca"),
-            _ if self.tls_certificate.is_some() != self.tls_key.is_some() => {
-                incomplete("--tls-certificate and --tls-key need each other")
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Returns the configuration; `None` without `--tls`.
-    ///
-    /// # Errors
-    ///
-    /// A flag needs another one, or a file is missing or unusable.
-    pub fn config(&self) -> Result<Option<Arc<ClientConfig>>, TlsError> {
-        self.check()?;
-        let Some(ca) = &self.tls_ca else {
-            return Ok(None);
-        };
-        let own = self.tls_certificate.as_deref().zip(self.tls_key.as_deref());
-        softdoca_net::tls::client(ca, own).map(|config| Some(Arc::new(config)))
     }
 }
 
@@ -566,54 +443,6 @@ mod tests {
         );
         let unknown: HostPort = "no-such-host.invalid:7".parse().expect("a name");
         assert!(unknown.resolve().is_err());
-    }
-
-    #[test]
-    fn flags_that_need_others_are_refused_without_them() {
-        let file = || Some(PathBuf::from("x.pem"));
-        let server = |tls, certificate, key| ServerTlsFlags {
-            tls,
-            tls_certificate: certificate,
-            tls_key: key,
-            tls_client_ca: None,
-        };
-        for (flags, is_complete) in [
-            (server(false, None, None), true),
-            (server(true, file(), file()), true),
-            (server(true, None, file()), false),
-            (server(true, file(), None), false),
-            (server(false, file(), file()), false),
-        ] {
-            assert_eq!(flags.check().is_ok(), is_complete, "{flags:?}");
-        }
-        let client = |tls, ca, certificate, key| ClientTlsFlags {
-            tls,
-            tls_ca: ca,
-            tls_certificate: certificate,
-            tls_key: key,
-        };
-        for (flags, is_complete) in [
-            (client(false, None, None, None), true),
-            (client(true, file(), None, None), true),
-            (client(true, file(), file(), file()), true),
-            (client(true, None, None, None), false),
-            (client(true, file(), file(), None), false),
-            (client(true, file(), None, file()), false),
-            (client(false, file(), None, None), false),
-        ] {
-            assert_eq!(flags.check().is_ok(), is_complete, "{flags:?}");
-        }
-    }
-
-    #[test]
-    fn missing_files_are_named() {
-        let flags = ClientTlsFlags {
-            tls: true,
-            tls_ca: Some("/nonexistent/ca.pem".into()),
-            ..ClientTlsFlags::default()
-        };
-        let error = flags.config().expect_err("no such file");
-        assert!(matches!(error, TlsError::File { path, .. } if path == "/nonexistent/ca.pem"));
     }
 
     #[test]

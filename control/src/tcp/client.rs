@@ -15,9 +15,9 @@ use wire::control::Message;
 
 use super::stream::MessageStream;
 use super::transport::Transport;
-use crate::control::{ChannelEvent, ControlChannel, Interest, not_connected};
+use crate::failure::Failure;
 use crate::network::{self, HostPort, Lookup};
-use crate::protocol::Failure;
+use crate::{ChannelEvent, ControlChannel, Interest, not_connected};
 
 /// Interval between attempts to connect to a server that does not listen yet.
 pub(super) const RETRY: Duration = Duration::from_millis(100);

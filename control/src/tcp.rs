@@ -22,10 +22,10 @@ mod tests {
     use super::client::{RETRY, Untried};
     use super::*;
     use crate::budget;
-    use crate::control::{ChannelEvent, ControlChannel, Waiter};
+    use crate::failure::Failure;
     use crate::network::{Host, HostPort};
-    use crate::protocol::Failure;
     use crate::shutdown::Shutdown;
+    use crate::{ChannelEvent, ControlChannel, Waiter};
 
     const TIMEOUT: Duration = Duration::from_secs(20);
 

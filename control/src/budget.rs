@@ -1,4 +1,4 @@
-//! Limits on what a peer may cost: bytes, memory, connections, refused requests, time and log lines.
+//! Limits on what a peer may cost: bytes, connections, refused requests, time and log lines.
 //!
 //! Everything that arrives from outside is charged to one of these types before it takes effect. A charge over the
 //! limit is a [`Failure`] that names the limit and ends the session or connection of the peer that caused it; the server
@@ -9,12 +9,9 @@ use std::hash::Hash;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use clap::Args;
 use doca::ErrorCode;
-use wire::control::InitStorage;
 
-use crate::flags::{mebibytes, nonzero_u32};
-use crate::protocol::Failure;
+use crate::failure::Failure;
 
 /// Bytes of control messages that may be queued for a peer that does not read them. A correct peer
 /// has one message outstanding, of at most a few KiB.
@@ -36,86 +33,6 @@ pub const EARLY_EVENTS: u64 = 1024;
 
 /// Log lines of one kind per second.
 pub const LOG_LINES_PER_SECOND: u32 = 20;
-
-/// Number of abandoned threads at which new sessions are refused.
-pub const ABANDONED_THREADS: usize = 16;
-
-/// Bytes of memory that a worker needs for each transaction: message buffer, bufs, softdoca's tasks and their slots in
-/// rings (237 MB for 65,536 transactions of a target).
-const BYTES_PER_TRANSACTION: u64 = 4 << 10;
-
-/// Limits of an `init_storage_request`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Args)]
-pub struct InitLimits {
-    /// Most transactions per core that a session may ask for. A service asks its targets for twice as many as its initiator asks for
-    #[arg(long, value_name = "COUNT", default_value = "8192", value_parser = nonzero_u32)]
-    pub max_transactions: u32,
-
-    /// Most memory that a session may take for its transactions: a number of MiB, or a size such as 1G
-    #[arg(long, value_name = "MIB", default_value = "2048", value_parser = whole_mebibytes)]
-    pub max_session_memory: u32,
-}
-
-/// Parses a size and returns it in MiB; fails if it is not a whole number of MiB.
-fn whole_mebibytes(text: &str) -> Result<u32, String> {
-    let expected = || {
-        format!(
-            "expected a number of MiB, 1 to {}, or a size such as 1G",
-            u32::MAX
-        )
-    };
-    let bytes = mebibytes(text).map_err(|_| expected())?;
-    let is_whole = bytes.is_multiple_of(1 << 20);
-    u32::try_from(bytes >> 20)
-        .ok()
-        .filter(|_| is_whole)
-        .ok_or_else(expected)
-}
-
-impl Default for InitLimits {
-    fn default() -> Self {
-        Self {
-            max_transactions: 8192,
-            max_session_memory: 2048,
-        }
-    }
-}
-
-impl InitLimits {
-    /// Checks the resources that the workers of a session need, before they are allocated.
-    ///
-    /// # Errors
-    ///
-    /// `INVALID_VALUE`: more transactions than allowed, or none; `NO_MEMORY`: more memory than allowed.
-    pub fn check(&self, init: &InitStorage) -> Result<(), Failure> {
-        let InitStorage {
-            transaction_count,
-            core_count,
-            ..
-        } = *init;
-        if !(1..=self.max_transactions).contains(&transaction_count) {
-            return Err(Failure::invalid(format!(
-                "transactions per core: expected 1 to {}, see --max-transactions, got {transaction_count}",
-                self.max_transactions
-            )));
-        }
-        self.check_memory(u64::from(core_count) * u64::from(transaction_count), 0)
-    }
-
-    /// Checks the memory needed for `transactions`, each with a data buffer of `buffer` bytes.
-    ///
-    /// # Errors
-    ///
-    /// `NO_MEMORY`: exceeds the limit.
-    pub fn check_memory(&self, transactions: u64, buffer: u64) -> Result<(), Failure> {
-        let mut memory = Quota::new(
-            "memory of the session in bytes, see --max-session-memory",
-            ErrorCode::NO_MEMORY,
-            u64::from(self.max_session_memory) << 20,
-        );
-        memory.charge(transactions.saturating_mul(BYTES_PER_TRANSACTION.saturating_add(buffer)))
-    }
-}
 
 /// An amount with a limit.
 #[derive(Debug, Clone)]
@@ -347,36 +264,6 @@ fn is_over(began: Instant, now: Instant) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn init(transaction_count: u32, core_count: u32) -> InitStorage {
-        InitStorage {
-            transaction_count,
-            core_count,
-            mmap_export_blob: bytes::Bytes::new(),
-        }
-    }
-
-    #[test]
-    fn init_request_over_a_limit_is_refused() {
-        let limits = InitLimits {
-            max_transactions: 100,
-            max_session_memory: 1,
-        };
-        limits.check(&init(100, 1)).expect("at the limit");
-        limits.check(&init(64, 4)).expect("1 MiB");
-        for (transactions, cores, code) in [
-            (0, 1, ErrorCode::INVALID_VALUE),
-            (101, 1, ErrorCode::INVALID_VALUE),
-            (u32::MAX, 1, ErrorCode::INVALID_VALUE),
-            (65, 4, ErrorCode::NO_MEMORY),
-            (100, u32::MAX, ErrorCode::NO_MEMORY),
-        ] {
-            let failure = limits.check(&init(transactions, cores));
-            assert_eq!(failure.expect_err("too much").code, code);
-        }
-        let huge = limits.check_memory(u64::MAX, u64::MAX);
-        assert_eq!(huge.expect_err("no overflow").code, ErrorCode::NO_MEMORY);
-    }
 
     #[test]
     fn quota_is_charged_and_released() {

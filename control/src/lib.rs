@@ -2,9 +2,22 @@
 //!
 //! Channels never block. The main thread polls each for its [`ChannelEvent`]s, and when there are none it sleeps in
 //! [`Waiter::wait`] until a channel, a signal or a worker thread needs it.
+//!
+//! Roles and the client (`volume`) share the channels and what these need: the error of all of them ([`Failure`]), limits on what a
+//! peer may cost ([`budget`]), addresses and TLS ([`network`]), the shutdown of the program ([`shutdown`]), and the identity of a
+//! storage ([`verifier`]).
+#![forbid(unsafe_code)]
+// They panic if the stream is closed or full.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
+pub mod budget;
 mod comch;
+pub mod counts;
+mod failure;
+pub mod network;
+pub mod shutdown;
 mod tcp;
+pub mod verifier;
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -13,10 +26,10 @@ use doca::ErrorCode;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use wire::control::{Message, Payload};
 
-use crate::protocol::Failure;
 use crate::shutdown::Shutdown;
 
 pub use comch::{ComchClientChannel, ComchServerChannel};
+pub use failure::{Failure, FirstFailure, text_of_peer, unexpected};
 pub use tcp::{TcpClientChannel, TcpServerChannel};
 
 /// Returns `true` for a request that begins a session.

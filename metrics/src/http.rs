@@ -9,15 +9,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use std::{fmt, fs, thread};
 
+use control::counts::{ProcessCount, REFUSED_CONNECTIONS, REFUSED_REQUESTS};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, prometheus_text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
-use super::{
-    Count, Metrics, ProcessCount, REFUSED_CONNECTIONS, REFUSED_REQUESTS, SUPPRESSED_LOG_LINES,
-    State,
-};
+use super::{Count, Metrics, SUPPRESSED_LOG_LINES, State};
 
 /// Maximum number of concurrent connections.
 const CONNECTIONS: usize = 8;

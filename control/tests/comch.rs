@@ -3,12 +3,10 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use control::budget::{EARLY_EVENTS, WAITING_CONNECTIONS};
+use control::shutdown::Shutdown;
+use control::{ChannelEvent, ComchClientChannel, ComchServerChannel, ControlChannel, Waiter};
 use doca::{Access, Consumer, Device, ErrorCode, MemoryRegion, Mmap, Pe};
-use role_common::budget::{EARLY_EVENTS, WAITING_CONNECTIONS};
-use role_common::control::{
-    ChannelEvent, ComchClientChannel, ComchServerChannel, ControlChannel, Waiter,
-};
-use role_common::shutdown::Shutdown;
 use wire::control::{Message, Payload};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -17,7 +15,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 fn name(test: &str) -> String {
     static NAMES: AtomicU32 = AtomicU32::new(0);
     let number = NAMES.fetch_add(1, Ordering::Relaxed);
-    format!("role-common-{test}-{}-{number}", std::process::id())
+    format!("control-{test}-{}-{number}", std::process::id())
 }
 
 fn opens(payload: &Payload) -> bool {
@@ -117,7 +115,7 @@ fn client_without_a_server_times_out() {
     let start = Instant::now();
     let text = given_up(client(&name("absent"), within));
     assert!(start.elapsed() >= within);
-    assert!(text.contains("role-common-absent"), "{text}");
+    assert!(text.contains("control-absent"), "{text}");
 }
 
 /// A service runs on the DPU's device, so the advice to start it would be wrong.

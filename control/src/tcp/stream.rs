@@ -12,8 +12,8 @@ use wire::control::{FrameDecoder, Message};
 
 use super::transport::Transport;
 use crate::budget::Quota;
-use crate::control::{ChannelEvent, Interest};
-use crate::protocol::Failure;
+use crate::failure::Failure;
+use crate::{ChannelEvent, Interest};
 
 /// Keepalive: idle time before the first probe, interval between probes, and number of unanswered probes after which
 /// the connection is dropped.

@@ -13,10 +13,10 @@ use wire::control::{ErrorResponse, Message, MessageType, Payload};
 use super::stream::MessageStream;
 use super::transport::Transport;
 use crate::budget::{self, Connections, Deadline, Quota};
-use crate::control::{ChannelEvent, ControlChannel, Interest, Opens, not_connected};
-use crate::metrics::{REFUSED_CONNECTIONS, REFUSED_REQUESTS};
+use crate::counts::{REFUSED_CONNECTIONS, REFUSED_REQUESTS};
+use crate::failure::{Failure, unexpected};
 use crate::network::{Host, HostPort};
-use crate::protocol::{Failure, unexpected};
+use crate::{ChannelEvent, ControlChannel, Interest, Opens, not_connected};
 
 /// Pause of a listening socket after `accept` has failed, e.g. for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

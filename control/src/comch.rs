@@ -14,9 +14,8 @@ use wire::control::{ErrorResponse, FrameDecoder, Message, MessageType, Payload};
 
 use super::{ChannelEvent, ControlChannel, Interest, Opens, not_connected};
 use crate::budget::{Deadline, Quota, WAITING_CONNECTIONS};
-use crate::console::without_sdk_messages;
-use crate::metrics::{REFUSED_CONNECTIONS, REFUSED_REQUESTS};
-use crate::protocol::{Failure, unexpected};
+use crate::counts::{REFUSED_CONNECTIONS, REFUSED_REQUESTS};
+use crate::failure::{Failure, unexpected};
 
 /// First and longest interval between attempts to connect to a server that does not exist yet.
 const FIRST_RETRY: Duration = Duration::from_millis(100);
@@ -457,7 +456,7 @@ impl ComchClientChannel {
 
     /// Makes a call that may fail because there is no server, without its messages in the log. Stores the reason.
     fn attempt<R>(&mut self, call: impl FnOnce(&mut Self) -> R) -> R {
-        let (result, reason) = without_sdk_messages(|| doca::with_sdk_reason(|| call(self)));
+        let (result, reason) = doca::without_sdk_messages(|| doca::with_sdk_reason(|| call(self)));
         if reason.is_some() {
             self.reason = reason;
         }
@@ -750,13 +749,13 @@ impl Session {
 /// waits for workers, sockets and signals: each of the few dozen steps of a session's init would take that long. So
 /// the engine is armed before the thread waits, and progressed only when its descriptor is readable or its contexts
 /// have been used since.
-pub(in crate::control) struct Engine {
+pub(crate) struct Engine {
     pe: Pe,
     armed: Cell<bool>,
 }
 
 impl Engine {
-    pub(in crate::control) fn new() -> doca::Result<Self> {
+    pub(crate) fn new() -> doca::Result<Self> {
         Ok(Self {
             pe: Pe::new()?,
             armed: Cell::new(false),
@@ -764,7 +763,7 @@ impl Engine {
     }
 
     /// Returns the engine, for starting or using its contexts, and polls it afterwards.
-    pub(in crate::control) fn touch(&self) -> &Pe {
+    pub(crate) fn touch(&self) -> &Pe {
         if self.armed.replace(false) {
             // Fails for an engine without notifications, which was not armed.
             let _ = self.pe.disarm();
@@ -773,7 +772,7 @@ impl Engine {
     }
 
     /// Returns the next event, if there is one.
-    pub(in crate::control) fn poll(&self) -> Option<Event> {
+    pub(crate) fn poll(&self) -> Option<Event> {
         if self.armed.get() && !self.is_readable() {
             return None;
         }
@@ -781,7 +780,7 @@ impl Engine {
     }
 
     /// Registers interest in the next event.
-    pub(in crate::control) fn interest<'a>(&'a self, interest: &mut Interest<'a>) {
+    pub(crate) fn interest<'a>(&'a self, interest: &mut Interest<'a>) {
         if !self.armed.get() {
             match self.pe.arm() {
                 Ok(true) => self.armed.set(true),

@@ -7,6 +7,9 @@
 //! lock or system call. A count may be 2 s old while the worker is idle, and is exact after its run.
 //!
 //! Counts of finished workers are kept as sums per core. Roles add further metrics with [`Metrics::add_section`].
+#![forbid(unsafe_code)]
+// They panic if the stream is closed or full.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod http;
 
@@ -18,12 +21,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use control::Failure;
+use control::counts::ProcessCount;
+use control::network::HostPort;
 use doca::ErrorCode;
 use prometheus_client::registry::Registry;
 use serde::Serialize;
-
-use crate::network::HostPort;
-use crate::protocol::Failure;
 
 pub use http::Page;
 
@@ -283,28 +286,6 @@ impl Latencies {
     }
 }
 
-/// A process-wide counter of events on cold paths.
-#[derive(Debug)]
-pub struct ProcessCount(AtomicU64);
-
-impl ProcessCount {
-    const fn new() -> Self {
-        Self(AtomicU64::new(0))
-    }
-
-    pub fn increment(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// Number of connections that were refused, or closed because they sent no valid request.
-pub static REFUSED_CONNECTIONS: ProcessCount = ProcessCount::new();
-/// Control requests answered with an error.
-pub static REFUSED_REQUESTS: ProcessCount = ProcessCount::new();
 /// Log lines suppressed because there were too many of their kind.
 pub static SUPPRESSED_LOG_LINES: ProcessCount = ProcessCount::new();
 
