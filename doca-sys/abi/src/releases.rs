@@ -313,7 +313,15 @@ pub const ADDED: &[(Release, &[&str])] = &[
     (
         Release::V2_5,
         &[
+            "doca_aes_gcm_cap_task_decrypt_get_max_iv_len",
+            "doca_aes_gcm_cap_task_encrypt_get_max_iv_len",
+            "doca_compress_cap_get_max_num_tasks",
             "doca_devinfo_get_active_rate",
+            "doca_log_backend_create_with_buf",
+            "doca_log_backend_create_with_buf_sdk",
+            "doca_sha_cap_get_max_src_buf_size",
+            "doca_sha_cap_get_min_dst_buf_size",
+            "doca_sha_task_partial_hash_set_is_final_buf",
             "doca_rdma_task_read_get_result_len",
             "doca_rdma_task_receive_get_result_len",
             "doca_rdma_task_remote_net_sync_event_get_get_result_len",

@@ -15,7 +15,10 @@ const MAX_LOG_TASKS: usize = MAX_TASKS.ilog2() as usize;
 
 /// Functions that the table's entries call.
 mod current {
-    pub(super) use crate::capi::{doca_comch::*, doca_rdma::*, doca_sync_event::*};
+    pub(super) use crate::capi::{
+        doca_aes_gcm::*, doca_comch::*, doca_compress::*, doca_log::*, doca_rdma::*, doca_sha::*,
+        doca_sync_event::*,
+    };
 }
 
 macro_rules! define {

@@ -257,6 +257,66 @@ macro_rules! doca_earlier_functions {
                     = doca_rdma_task_remote_net_sync_event_get_get_result_len;
             }
 
+            header "doca_log.h" since V2_5 until V2_5 {
+                fn doca_log_backend_create_with_buffer(
+                    buf: *mut c_char,
+                    capacity: usize,
+                    handler: log_flush_callback,
+                    backend: *mut *mut doca_log_backend
+                ) -> doca_error_t
+                    = doca_log_backend_create_with_buf;
+
+                fn doca_log_backend_create_with_buffer_sdk(
+                    buf: *mut c_char,
+                    capacity: usize,
+                    handler: log_flush_callback,
+                    backend: *mut *mut doca_log_backend
+                ) -> doca_error_t
+                    = doca_log_backend_create_with_buf_sdk;
+            }
+
+            header "doca_compress.h" since V2_5 until V2_5 {
+                fn doca_compress_get_max_num_tasks(
+                    compress: *mut doca_compress,
+                    max_num_tasks: *mut u32
+                ) -> doca_error_t
+                    = doca_compress_cap_get_max_num_tasks;
+            }
+
+            header "doca_sha.h" since V2_5 until V2_5 {
+                fn doca_sha_cap_get_max_src_buffer_size(
+                    devinfo: *const doca_devinfo,
+                    max_src_buf_size: *mut u64
+                ) -> doca_error_t
+                    = doca_sha_cap_get_max_src_buf_size;
+
+                fn doca_sha_cap_get_min_dst_buffer_size(
+                    devinfo: *const doca_devinfo,
+                    algorithm: doca_sha_algorithm,
+                    min_dst_buf_size: *mut u32
+                ) -> doca_error_t
+                    = doca_sha_cap_get_min_dst_buf_size;
+
+                fn doca_sha_task_partial_hash_set_is_final_buffer(
+                    task: *mut doca_sha_task_partial_hash
+                ) -> doca_error_t
+                    = doca_sha_task_partial_hash_set_is_final_buf;
+            }
+
+            header "doca_aes_gcm.h" since V2_5 until V2_5 {
+                fn doca_aes_gcm_cap_task_encrypt_get_max_iv_length(
+                    devinfo: *const doca_devinfo,
+                    max_iv_len: *mut u32
+                ) -> doca_error_t
+                    = doca_aes_gcm_cap_task_encrypt_get_max_iv_len;
+
+                fn doca_aes_gcm_cap_task_decrypt_get_max_iv_length(
+                    devinfo: *const doca_devinfo,
+                    max_iv_len: *mut u32
+                ) -> doca_error_t
+                    = doca_aes_gcm_cap_task_decrypt_get_max_iv_len;
+            }
+
             header "doca_cc.h" since V2_5 until V2_6 {
                 fn doca_cc_connection_set_user_data(
                     connection: *mut doca_cc_connection,
