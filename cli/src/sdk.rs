@@ -63,7 +63,7 @@ struct Install {
     dpu: bool,
 
     /// Release of DOCA that programs are written for: its headers, packages and library names. 2.5 and 2.6 have doca_cc_*
-    /// instead of doca_comch_*, with different names of tasks
+    /// instead of doca_comch_*, and one connection per RDMA context
     #[arg(long, value_enum, default_value = "3.3")]
     api: Api,
 
@@ -88,6 +88,9 @@ enum Api {
     V2_5,
     #[value(name = "2.6")]
     V2_6,
+    /// LTS of 2024
+    #[value(name = "2.9")]
+    V2_9,
     /// For programs of 3.x
     #[value(name = "3.3")]
     V3_3,
@@ -98,6 +101,7 @@ impl From<Api> for Release {
         match api {
             Api::V2_5 => Self::V2_5,
             Api::V2_6 => Self::V2_6,
+            Api::V2_9 => Self::V2_9,
             Api::V3_3 => Self::V3_3,
         }
     }

@@ -843,7 +843,7 @@ Program Flags:
         let types = |api| [1, 2, 3, 4, 5, 6, 256].map(|number| ValueType::from_number(api, number));
         let [one, two, three] = [Some(String), Some(Int), Some(Boolean)];
         let object = Some(JsonObject);
-        for api in [Api::V2_5, Api::V2_6, Api::V3_0] {
+        for api in [Api::V2_5, Api::V2_6, Api::V2_9, Api::V3_0] {
             assert_eq!(types(api), [one, two, three, object, None, None, object]);
         }
         for api in [Api::V3_1, Api::V3_2, Api::V3_3] {

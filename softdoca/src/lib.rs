@@ -44,6 +44,8 @@ pub enum Api {
     /// 2.5 LTS, with `doca_cc_*`.
     V2_5,
     V2_6,
+    /// 2.9 LTS.
+    V2_9,
     /// 3.0: parameter type numbers before device types were inserted.
     V3_0,
     V3_1,
@@ -54,9 +56,10 @@ pub enum Api {
 
 impl Api {
     /// All releases, oldest first.
-    pub const ALL: [Api; 6] = [
+    pub const ALL: [Api; 7] = [
         Api::V2_5,
         Api::V2_6,
+        Api::V2_9,
         Api::V3_0,
         Api::V3_1,
         Api::V3_2,
@@ -75,7 +78,7 @@ impl Api {
             named.unwrap_or_else(|| {
                 let installed = Api::installed();
                 let _ = Error::BadConfig.because(format_args!(
-                    "{API_VARIABLE}: expected 2.5, 2.6, 3.0, 3.1, 3.2 or 3.3, got {name:?}; going on with {}",
+                    "{API_VARIABLE}: expected 2.5, 2.6, 2.9, 3.0, 3.1, 3.2 or 3.3, got {name:?}; going on with {}",
                     installed.version().to_string_lossy()
                 ));
                 installed
@@ -112,6 +115,7 @@ impl Api {
         match self {
             Api::V2_5 => c"2.5.0",
             Api::V2_6 => c"2.6.0",
+            Api::V2_9 => c"2.9.0",
             Api::V3_0 => c"3.0.0",
             Api::V3_1 => c"3.1.0",
             Api::V3_2 => c"3.2.0",

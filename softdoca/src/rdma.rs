@@ -51,9 +51,20 @@ use task::Pools;
 use transport::Inbox as _;
 use transport::shared_memory::SharedMemory;
 
+/// How an instance is connected to peers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Connecting {
+    /// Any number of connections, made while the context runs.
+    WhileRunning,
+    /// One connection, made while the context starts, which runs from then on: DOCA 2.5 and 2.6. Programs name the
+    /// connection by NULL.
+    WhileStarting,
+}
+
 /// The driver of RDMA contexts.
 pub(crate) struct Rdma {
     device: Arc<Device>,
+    connecting: Connecting,
     config: Config,
     pools: Pools,
     state: RefCell<Instance>,
@@ -75,12 +86,21 @@ struct Instance {
     calls: VecDeque<Box<dyn FnOnce()>>,
     /// Listening ports.
     reception: Reception,
-    /// The last connection has failed.
-    broken: bool,
+    /// Pending change of the context's state.
+    change: Option<Change>,
     /// `true` if there may be a connection to another machine, with queued output.
     uses_network: bool,
     /// Connection that is polled first, for fairness.
     turn: usize,
+}
+
+/// A change of the context's state that an instance causes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Change {
+    /// The connection that the start waited for was made.
+    Started,
+    /// The last connection has failed.
+    Broken,
 }
 
 impl Instance {
@@ -99,9 +119,10 @@ impl Instance {
 
 impl Rdma {
     /// Creates a context for an instance on `device`.
-    pub(crate) fn context(device: Arc<Device>) -> Rc<Ctx> {
+    pub(crate) fn context(device: Arc<Device>, connecting: Connecting) -> Rc<Ctx> {
         Ctx::new(Self {
             device,
+            connecting,
             config: Config::default(),
             pools: Pools::default(),
             state: RefCell::default(),
@@ -184,7 +205,7 @@ impl Rdma {
         arguments: Arguments,
         user_data: doca_data,
     ) -> Result<NonNull<TaskOf<Work>>> {
-        let work = Work::new(operation, self.connection(connection)?, arguments);
+        let work = Work::new(operation, self.connection(ctx, connection)?, arguments);
         self.pools.of(operation).allocate(ctx, work, user_data)
     }
 
@@ -247,7 +268,7 @@ impl Rdma {
     #[inline]
     fn take_pending(&self) -> Option<Event> {
         let mut state = self.state.borrow_mut();
-        if state.calls.is_empty() && !state.broken {
+        if state.calls.is_empty() && state.change.is_none() {
             let (task, result) = state.done.pop_front()?;
             return Some(Event::Task(task, result));
         }
@@ -255,8 +276,10 @@ impl Rdma {
             return Some(Event::Connection(call));
         }
         // Before the failed tasks: a program that submits them again then gets the error that the context is stopping.
-        if std::mem::take(&mut state.broken) {
-            return Some(Event::Broken);
+        match state.change.take() {
+            Some(Change::Started) => return Some(Event::Started),
+            Some(Change::Broken) => return Some(Event::Broken),
+            None => {}
         }
         let (task, result) = state.done.pop_front()?;
         Some(Event::Task(task, result))
@@ -284,7 +307,10 @@ impl Driver for Rdma {
             next_id: state.next_id,
             ..Instance::default()
         };
-        Ok(Started::Running)
+        Ok(match self.connecting {
+            Connecting::WhileRunning => Started::Running,
+            Connecting::WhileStarting => Started::InProgress,
+        })
     }
 
     fn submit(&self, _ctx: &Ctx, task: &Task) -> Result<()> {
@@ -360,7 +386,7 @@ impl Driver for Rdma {
                 .drain(..)
                 .map(|task| (task, Err(Error::ConnectionAborted))),
         );
-        state.broken = false;
+        state.change = None;
     }
 
     fn finish_stop(&self, _ctx: &Ctx) -> bool {

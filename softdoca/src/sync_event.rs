@@ -450,10 +450,12 @@ pub(crate) enum Kind {
     WaitEqual,
     /// Completes when the masked value differs from the operand.
     WaitDifferent,
+    /// Completes when the masked value is greater than the operand: DOCA 2.5 and 2.6.
+    WaitGreater,
 }
 
 impl Kind {
-    const COUNT: usize = Kind::WaitDifferent as usize + 1;
+    const COUNT: usize = Kind::WaitGreater as usize + 1;
 }
 
 /// Body of a task.
@@ -485,6 +487,7 @@ impl Work {
             Kind::Add => Some(value.add(operand).map(|old| self.give(old))),
             Kind::WaitEqual => self.look(value, Condition::Equal(operand)),
             Kind::WaitDifferent => self.look(value, Condition::Different(operand)),
+            Kind::WaitGreater => self.look(value, Condition::Greater(operand)),
         }
     }
 

@@ -149,19 +149,8 @@ macro_rules! changes {
 }
 
 changes! {
-    // Other renamed functions of Comm Channel are in EARLIER_FUNCTIONS.
+    // Other renamed functions are in EARLIER_FUNCTIONS.
     Function since V2_5 until V2_5 {
-        "doca_aes_gcm_cap_task_decrypt_get_max_iv_length" Renamed("doca_aes_gcm_cap_task_decrypt_get_max_iv_len");
-        "doca_aes_gcm_cap_task_encrypt_get_max_iv_length" Renamed("doca_aes_gcm_cap_task_encrypt_get_max_iv_len");
-        "doca_compress_get_max_num_tasks" Renamed("doca_compress_cap_get_max_num_tasks");
-        "doca_log_backend_create_with_buffer" Renamed("doca_log_backend_create_with_buf");
-        "doca_log_backend_create_with_buffer_sdk" Renamed("doca_log_backend_create_with_buf_sdk");
-        "doca_rdma_task_read_get_result_length" Renamed("doca_rdma_task_read_get_result_len");
-        "doca_rdma_task_receive_get_result_length" Renamed("doca_rdma_task_receive_get_result_len");
-        "doca_rdma_task_remote_net_sync_event_get_get_result_length" Renamed("doca_rdma_task_remote_net_sync_event_get_get_result_len");
-        "doca_sha_cap_get_max_src_buffer_size" Renamed("doca_sha_cap_get_max_src_buf_size");
-        "doca_sha_cap_get_min_dst_buffer_size" Renamed("doca_sha_cap_get_min_dst_buf_size");
-        "doca_sha_task_partial_hash_set_is_final_buffer" Renamed("doca_sha_task_partial_hash_set_is_final_buf");
         "doca_cc_client_send_task_set_conf" Replaced("doca_cc_client_task_send_set_conf"), "the number of tasks itself, not its logarithm; uint32_t";
         "doca_cc_server_send_task_set_conf" Replaced("doca_cc_server_task_send_set_conf"), "the number of tasks itself, not its logarithm; uint32_t";
         "doca_cc_consumer_post_recv_task_set_conf" Replaced("doca_cc_consumer_task_post_recv_set_conf"), "the number of tasks itself, not its logarithm; uint32_t";
@@ -348,14 +337,6 @@ changes! {
         "doca_compress_task_decompress_lz4_get_crc_cs" Renamed("doca_compress_task_decompress_lz4_stream_get_crc_cs");
         "doca_compress_task_decompress_lz4_get_adler_cs" Replaced("doca_compress_task_decompress_lz4_stream_get_xxh_cs"), "the checksum is xxHash, not Adler";
 
-        "doca_sync_event_add_publisher_location_dpu" Renamed("doca_sync_event_add_publisher_location_remote_pci");
-        "doca_sync_event_add_subscriber_location_dpu" Renamed("doca_sync_event_add_subscriber_location_remote_pci");
-        "doca_sync_event_cap_is_export_to_dpu_supported" Renamed("doca_sync_event_cap_is_export_to_remote_pci_supported");
-        "doca_sync_event_export_to_dpu" Renamed("doca_sync_event_export_to_remote_pci");
-        "doca_sync_event_export_to_dpa" Renamed("doca_sync_event_get_dpa_handle");
-        "doca_sync_event_export_to_gpu" Renamed("doca_sync_event_get_gpu_handle");
-        "doca_sync_event_remote_net_export_to_dpa" Renamed("doca_sync_event_remote_net_get_dpa_handle");
-        "doca_sync_event_remote_net_export_to_gpu" Renamed("doca_sync_event_remote_net_get_gpu_handle");
         "doca_sync_event_cap_task_wait_gt_is_supported" Replaced("doca_sync_event_cap_task_wait_eq_is_supported");
         "doca_sync_event_task_wait_gt_set_conf" Replaced("doca_sync_event_task_wait_eq_set_conf");
         "doca_sync_event_task_wait_gt_alloc_init" Replaced("doca_sync_event_task_wait_eq_alloc_init"), "it waits until the value is equal, not greater; doca_sync_event_wait_gt waits for a greater one without a task";

@@ -451,6 +451,11 @@ fn every_earlier_function_has_a_verdict() {
         let name = earlier.decl.function.name;
         let source = format!("void f(void) {{ {name}(); }}");
         let found = findings(&source, Language::C);
+        if name == "doca_rdma_create" {
+            // Its instances start differently, which the functions that connect them show.
+            assert_eq!(found, []);
+            continue;
+        }
         assert_eq!(found.len(), 1, "{name}");
         match (current.contains(name), found[0].replacement) {
             (true, replacement) => assert_eq!(replacement, None, "{name}"),

@@ -22,13 +22,12 @@ pub(crate) struct Declarations {
 
 impl Declarations {
     pub(crate) fn of(release: Release) -> Self {
+        let has = |header, name| is_current_in(release, header) && is_current_in(release, name);
         Self {
             release,
             functions: functions(release),
             enums: replaced(
-                ENUMS
-                    .iter()
-                    .filter(|decl| is_current_in(release, decl.header)),
+                ENUMS.iter().filter(|decl| has(decl.header, decl.name)),
                 EARLIER_ENUMS
                     .iter()
                     .filter(|earlier| earlier.is_in(release))
@@ -36,9 +35,7 @@ impl Declarations {
                 |decl| decl.name,
             ),
             callbacks: replaced(
-                CALLBACKS
-                    .iter()
-                    .filter(|decl| is_current_in(release, decl.header)),
+                CALLBACKS.iter().filter(|decl| has(decl.header, decl.name)),
                 EARLIER_CALLBACKS
                     .iter()
                     .filter(|earlier| earlier.is_in(release))
@@ -127,16 +124,19 @@ mod tests {
 
     #[test]
     fn each_release_has_its_own_functions() {
-        let [lts, later, current] = Release::ALL.map(names);
+        let [lts, later, next_lts, current] = Release::ALL.map(names);
         assert!(lts.contains("doca_cc_server_send_task_set_conf"));
         assert!(!lts.contains("doca_cc_server_task_send_set_conf"));
         assert!(later.contains("doca_cc_server_task_send_set_conf"));
         assert!(!later.contains("doca_cc_server_send_task_set_conf"));
         assert!(current.contains("doca_comch_server_task_send_set_conf"));
         assert!(current.iter().all(|name| !name.starts_with("doca_cc_")));
-        for names in [&lts, &later] {
+        let added: Vec<_> = current.difference(&next_lts).collect();
+        assert!(next_lts.is_subset(&current) && added.contains(&&"doca_clock_create"));
+        assert_eq!(added.len(), 21);
+        for (names, count) in [(&lts, 66), (&later, 70)] {
             let cc = names.iter().filter(|name| name.starts_with("doca_cc_"));
-            assert_eq!(cc.count(), 70);
+            assert_eq!(cc.count(), count);
             assert!(names.iter().all(|name| !name.starts_with("doca_comch_")));
             assert!(
                 names.contains("doca_buf_inventory_create")
@@ -154,7 +154,7 @@ mod tests {
                 .map(|function| (function.symbol, function.decl.params[1].ty.base()))
         };
         assert_eq!(
-            symbol(Release::V2_5),
+            symbol(Release::V2_6),
             Some(("doca_devinfo_get_active_rate_2_6", "f64"))
         );
         assert_eq!(
@@ -172,6 +172,8 @@ mod tests {
         let headers = crate::headers(Release::CURRENT);
         let known: BTreeSet<&str> = functions
             .chain(headers.iter().map(|header| header.name))
+            .chain(ENUMS.iter().map(|decl| decl.name))
+            .chain(CALLBACKS.iter().map(|decl| decl.name))
             .collect();
         for (_, names) in doca_abi::ADDED.iter().chain(doca_abi::UNADAPTED) {
             for name in *names {

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use doca_abi::{
-    CONSTANTS, CallbackDecl, EnumDecl, FUNCTION_TYPEDEFS, HANDLES, Parameter, Pointer,
-    RENAMED_HANDLES, Release, Type,
+    CONSTANTS, CallbackDecl, EARLIER_INCLUDES, EARLIER_INCLUDES_UNTIL, EnumDecl, FUNCTION_TYPEDEFS,
+    HANDLES, Parameter, Pointer, RENAMED_HANDLES, Release, Type, Version,
 };
 
 use crate::declarations::{Declarations, Function};
@@ -436,20 +436,13 @@ fn own_includes(header: &str) -> &'static [&'static str] {
     }
 }
 
-/// Further headers that a header includes in 2.x, and programs for it rely on.
-fn includes_of_2_x(header: &str) -> &'static [&'static str] {
-    match header {
-        "doca_buf_inventory.h" => &["doca_buf.h", "doca_mmap.h"],
-        "doca_ctx.h" | "doca_mmap.h" => &["doca_dev.h"],
-        "doca_pe.h" => &["doca_ctx.h"],
-        "doca_graph.h" => &["doca_ctx.h", "doca_pe.h"],
-        "doca_dma.h" => &["doca_buf.h", "doca_ctx.h", "doca_pe.h"],
-        "doca_sha.h" => &["doca_buf.h", "doca_ctx.h", "doca_dev.h"],
-        "doca_aes_gcm.h" | "doca_compress.h" | "doca_erasure_coding.h" => {
-            &["doca_buf.h", "doca_ctx.h", "doca_dev.h", "doca_pe.h"]
-        }
-        _ => &[],
+/// Further headers that a header includes in 2.5 and 2.6, directly or not, and programs for them rely on.
+fn earlier_includes(header: &str, release: Release) -> &'static [&'static str] {
+    if Version::from(release) > EARLIER_INCLUDES_UNTIL {
+        return &[];
     }
+    let found = EARLIER_INCLUDES.iter().find(|(name, _)| *name == header);
+    found.map_or(&[], |(_, includes)| includes)
 }
 
 /// C library headers that a header includes.
@@ -497,10 +490,7 @@ fn text(header: &'static str, declarations: &Declarations, names: &Names) -> Str
         .collect();
     let own: BTreeSet<&str> = own_includes(header)
         .iter()
-        .chain(match declarations.release {
-            Release::V2_5 | Release::V2_6 => includes_of_2_x(header),
-            Release::V3_3 => &[],
-        })
+        .chain(earlier_includes(header, declarations.release))
         .copied()
         .chain(types.iter().filter_map(|ty| names.home(*ty)))
         .filter(|file| *file != header)

@@ -76,7 +76,7 @@ pub struct Installed {
 /// or with 3.
 const fn recorded(release: Release) -> &'static [&'static str] {
     match release {
-        Release::V2_5 | Release::V2_6 => &["2"],
+        Release::V2_5 | Release::V2_6 | Release::V2_9 => &["2"],
         Release::V3_3 => &["2", "3"],
     }
 }
@@ -573,13 +573,13 @@ pub struct Module {
 ///
 /// The libraries must be links: copies would be several libraries with separate states.
 pub fn modules(release: Release) -> impl Iterator<Item = &'static Module> {
-    // Up to 2.6, Comch is called Comm Channel; of RDMA's functions, softdoca has those of later releases only.
-    let absent: &[&str] = match release {
-        Release::V2_5 | Release::V2_6 => &["doca-comch", "doca-rdma"],
-        Release::V3_3 => &["doca-cc"],
+    // Up to 2.6, Comch is called Comm Channel.
+    let absent = match release {
+        Release::V2_5 | Release::V2_6 => "doca-comch",
+        Release::V2_9 | Release::V3_3 => "doca-cc",
     };
     let modules = MODULES.iter();
-    modules.filter(|module| !absent.contains(&module.package))
+    modules.filter(move |module| module.package != absent)
 }
 
 /// The packages of all releases.
@@ -853,17 +853,26 @@ mod tests {
         fs::write(&library, current_library()).unwrap();
         for layout in [Layout::Plain, Layout::Nvidia(Side::Host)] {
             let prefix = directory.path().join(format!("{layout:?}"));
-            for release in [Release::V3_3, Release::V2_5, Release::V2_6, Release::V3_3] {
+            for release in [
+                Release::V3_3,
+                Release::V2_5,
+                Release::V2_9,
+                Release::V2_6,
+                Release::V3_3,
+            ] {
                 let installed = install(&library, &prefix, layout, release).unwrap();
                 let of_2 = release < Release::V3_3;
+                let has_cc = release <= Release::V2_6;
                 let directories = Directories::found_in(&prefix).unwrap();
                 let libraries = prefix.join(directories.libraries());
                 assert_eq!(installed.library, libraries.join(soname(release)));
                 for (name, of_release) in [
-                    ("include/doca_cc.h", of_2),
-                    ("include/doca_cc_producer.h", of_2),
-                    ("include/doca_comch.h", !of_2),
-                    ("include/doca_rdma.h", !of_2),
+                    ("include/doca_cc.h", has_cc),
+                    ("include/doca_cc_producer.h", has_cc),
+                    ("include/doca_comch.h", !has_cc),
+                    ("include/doca_rdma.h", true),
+                    ("include/doca_buf_array.h", !has_cc),
+                    ("include/doca_clock.h", !of_2),
                     ("include/doca_pe.h", true),
                 ] {
                     assert_eq!(
@@ -874,8 +883,8 @@ mod tests {
                 }
                 let nvidia = layout != Layout::Plain;
                 for (name, of_release) in [
-                    ("libdoca_cc.so", of_2),
-                    ("libdoca_comch.so", !of_2),
+                    ("libdoca_cc.so", has_cc),
+                    ("libdoca_comch.so", !has_cc),
                     ("libsoftdoca.so.2", of_2),
                     ("libsoftdoca.so.3", !of_2),
                     ("libdoca_common.so.2", nvidia),
@@ -884,8 +893,8 @@ mod tests {
                         "libdoca_common.so.2.5.0",
                         nvidia && release == Release::V2_5,
                     ),
-                    ("pkgconfig/doca-cc.pc", of_2),
-                    ("pkgconfig/doca-comch.pc", !of_2),
+                    ("pkgconfig/doca-cc.pc", has_cc),
+                    ("pkgconfig/doca-comch.pc", !has_cc),
                     ("pkgconfig/doca-common.pc", true),
                 ] {
                     assert_eq!(
@@ -903,7 +912,7 @@ mod tests {
                     package.contains(&format!("Version: {}\n", version(release))),
                     "{package}"
                 );
-                assert_eq!(package.contains("doca-cc"), of_2);
+                assert_eq!(package.contains("doca-cc"), has_cc);
             }
         }
     }

@@ -30,7 +30,7 @@ pub const SONAME: &str = "libsoftdoca.so.3";
 /// SONAME of the library in an installation for a release: as long as [`SONAME`], which it replaces in the file.
 pub const fn soname(release: Release) -> &'static str {
     match release {
-        Release::V2_5 | Release::V2_6 => "libsoftdoca.so.2",
+        Release::V2_5 | Release::V2_6 | Release::V2_9 => "libsoftdoca.so.2",
         Release::V3_3 => SONAME,
     }
 }
@@ -183,7 +183,7 @@ pub fn table() -> String {
             decl.function.name,
             decl.function.header,
             releases.join(", "),
-            state(decl.symbol).description()
+            state(decl.current.unwrap_or(decl.symbol)).description()
         );
     }
     text

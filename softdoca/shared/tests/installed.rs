@@ -246,20 +246,39 @@ fn a_process_writes_into_anothers_memory() {
     }
 }
 
-/// `doca_cc_*` of 2.5 and 2.6, and `doca_comch_*`, are names of one channel.
+/// `doca_cc_*` of 2.5 and 2.6, and `doca_comch_*` of later ones, are names of one channel.
 #[test]
 fn ends_of_different_releases_use_one_channel() {
-    let [lts, later, current] = Release::ALL.map(Sdk::install_for);
+    let [lts, later, next_lts, current] = Release::ALL.map(Sdk::install_for);
     for (server, client, versions) in [
         (&lts, &current, ["2.5.0", "3.3.0"]),
         (&current, &lts, ["3.3.0", "2.5.0"]),
-        (&later, &current, ["2.6.0", "3.3.0"]),
-        (&current, &later, ["3.3.0", "2.6.0"]),
+        (&later, &next_lts, ["2.6.0", "2.9.0"]),
+        (&next_lts, &later, ["2.9.0", "2.6.0"]),
     ] {
         let [of_server, of_client] = versions;
         let printed = support::channel(server, client);
         assert_eq!(printed.0, format!("server of DOCA {of_server}\n"));
         assert_eq!(printed.1, format!("client of DOCA {of_client}\n"));
+    }
+}
+
+/// Contexts of 2.5 and 2.6, which are connected while they start, and those of later releases are peers of each other.
+#[test]
+fn contexts_of_different_releases_are_connected() {
+    let source = support::repository_source("tests/c/rdma_peer.c");
+    let ends = Release::ALL.map(|release| {
+        let sdk = Sdk::install_for(release);
+        let program = sdk.program(Language::C, &source, &["softdoca"]);
+        (release.name(), sdk, program)
+    });
+    for (of_responder, sdk, program) in &ends {
+        let responder = (sdk, program.as_path());
+        for (of_requester, sdk, program) in &ends {
+            let printed = support::rdma(responder, (sdk, program));
+            assert_eq!(printed.0, format!("responder of DOCA {of_responder}.0\n"));
+            assert_eq!(printed.1, format!("requester of DOCA {of_requester}.0\n"));
+        }
     }
 }
 
@@ -301,7 +320,7 @@ fn each_header_compiles(sdk: &Sdk, release: Release) {
 
 #[test]
 fn enums_constants_and_sizes_are_those_of_the_table() {
-    for release in RELEASES_OF_2_X {
+    for release in Release::ALL {
         let sdk = Sdk::install_for(release);
         let source = sdk.source("assertions.c", &softdoca_sdk::assertions(release));
         check(&sdk, Language::C, &[source]);

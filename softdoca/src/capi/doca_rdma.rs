@@ -32,8 +32,8 @@ use super::{
 use crate::error::{Error, Result};
 use crate::progress::{Ctx, TaskOf, TaskPool};
 use crate::rdma::{
-    Address, Arguments, Connection, ConnectionCallbacks, Fabric, Operation, Rdma, Receive,
-    Received, Work, check_transport_type, gids, limits,
+    Address, Arguments, Connecting, Connection, ConnectionCallbacks, Fabric, Operation, Rdma,
+    Receive, Received, Work, check_transport_type, gids, limits,
 };
 use crate::sync_event::RemoteEvent;
 
@@ -102,7 +102,7 @@ fn set_connection(work: &Work, connection: *mut doca_rdma_connection) -> Result<
     let connection = {
         let current = work.connection().ok_or(Error::Unexpected)?;
         let rdma = current.ctx().driver_as::<Rdma>()?;
-        rdma.connection(connection.cast::<Connection>())?
+        rdma.connection(current.ctx(), connection.cast::<Connection>())?
     };
     work.set_connection(connection);
     Ok(())
@@ -162,6 +162,22 @@ unsafe fn with<T>(
     action(ctx, ctx.driver_as::<Rdma>()?)
 }
 
+/// Creates an instance that is connected as the release has it.
+///
+/// # Safety
+/// `dev` is NULL or an open device; `rdma` is NULL or writable.
+pub(super) unsafe fn create(
+    dev: *mut doca_dev,
+    rdma: *mut *mut doca_rdma,
+    connecting: Connecting,
+) -> doca_error_t {
+    guard(|| {
+        check_out(rdma)?;
+        // SAFETY: guaranteed by the caller.
+        unsafe { put(rdma, give_ctx(Rdma::context(share(dev)?, connecting))) }
+    })
+}
+
 /// Creates an RDMA instance on a device.
 ///
 /// # Safety
@@ -171,11 +187,8 @@ pub unsafe extern "C" fn doca_rdma_create(
     dev: *mut doca_dev,
     rdma: *mut *mut doca_rdma,
 ) -> doca_error_t {
-    guard(|| {
-        check_out(rdma)?;
-        // SAFETY: guaranteed by the caller.
-        unsafe { put(rdma, give_ctx(Rdma::context(share(dev)?))) }
-    })
+    // SAFETY: guaranteed by the caller.
+    unsafe { create(dev, rdma, Connecting::WhileRunning) }
 }
 
 /// Destroys an idle instance; `DOCA_ERROR_IN_USE` while tasks of it are allocated.
@@ -429,7 +442,7 @@ pub unsafe extern "C" fn doca_rdma_connect(
         let (ctx, details) =
             unsafe { (share_ctx(rdma)?, bytes(details.cast::<u8>(), details_size)?) };
         let rdma = ctx.driver_as::<Rdma>()?;
-        let connection = rdma.connection(rdma_connection.cast::<Connection>())?;
+        let connection = rdma.connection(&ctx, rdma_connection.cast::<Connection>())?;
         rdma.connect(&ctx, &connection, details)
     })
 }
@@ -446,7 +459,7 @@ pub unsafe extern "C" fn doca_rdma_connection_disconnect(
         // SAFETY: guaranteed by the caller.
         let ctx = unsafe { borrow(rdma_connection) }?.ctx();
         let rdma = ctx.driver_as::<Rdma>()?;
-        let connection = rdma.connection(rdma_connection.cast::<Connection>())?;
+        let connection = rdma.connection(ctx, rdma_connection.cast::<Connection>())?;
         rdma.disconnect(ctx, &connection);
         Ok(())
     })
@@ -627,7 +640,7 @@ unsafe fn with_connection(
     // SAFETY: guaranteed by the caller.
     let ctx = unsafe { borrow(connection) }?.ctx();
     let rdma = ctx.driver_as::<Rdma>()?;
-    let connection = rdma.connection(connection.cast::<Connection>())?;
+    let connection = rdma.connection(ctx, connection.cast::<Connection>())?;
     action(ctx, rdma, &connection)
 }
 

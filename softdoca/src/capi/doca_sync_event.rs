@@ -464,7 +464,7 @@ fn waits_for_different(event: &SyncEvent) -> &TaskPool {
 ///
 /// # Safety
 /// `event` is NULL or a live event, not used by another thread during the call; `task` is NULL or writable.
-unsafe fn allocate<H: Handle<Engine = TaskOf<Work>>>(
+pub(super) unsafe fn allocate<H: Handle<Engine = TaskOf<Work>>>(
     event: *mut doca_sync_event,
     work: Work,
     user_data: doca_data,

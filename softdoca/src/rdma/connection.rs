@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use doca_abi::{doca_data, doca_rdma_connection};
 
-use super::Rdma;
 use super::by_address::{Address, Handshake, Watched};
 use super::over_network::Remote;
 use super::task::{Assembly, Stage, Work};
 use super::transport::{ConnectionInbox, ConnectionOutbox, Inbox as _, Peer};
+use super::{Change, Connecting, Rdma};
 use crate::agent::{AgentAddress, NetworkOffer, Route, is_held_up};
 use crate::error::{Error, Result};
 use crate::progress::{Ctx, CtxState, Task, Urgency};
@@ -348,11 +348,19 @@ pub(super) enum Ending {
 }
 
 impl Rdma {
-    /// Creates a connection whose details the peer can use at once.
+    /// Creates a connection whose details the peer can use at once. An instance with one connection creates it once
+    /// for each start.
     ///
     /// # Errors
     /// [`Error::BadState`] before the start, [`Error::Full`] if the instance has its maximum number of connections.
     pub(crate) fn export(&self, ctx: &Ctx) -> Result<Rc<Connection>> {
+        if self.connecting == Connecting::WhileStarting {
+            expect_running(ctx, "a connection is made")?;
+            let state = self.state.borrow();
+            if let Some(connection) = state.connections.iter().chain(&state.ended).next() {
+                return Ok(Rc::clone(connection));
+            }
+        }
         self.offer(ctx, false).map(|(connection, _)| connection)
     }
 
@@ -396,8 +404,15 @@ impl Rdma {
         Ok((connection, details))
     }
 
-    /// Returns the connection of a handle, if it belongs to this instance.
-    pub(crate) fn connection(&self, handle: *const Connection) -> Result<Rc<Connection>> {
+    /// Returns the connection of a handle, if it belongs to this instance; for NULL, that of an instance with one.
+    pub(crate) fn connection(
+        &self,
+        ctx: &Ctx,
+        handle: *const Connection,
+    ) -> Result<Rc<Connection>> {
+        if handle.is_null() && self.connecting == Connecting::WhileStarting {
+            return self.export(ctx);
+        }
         let state = self.state.borrow();
         let all = state.connections.iter().chain(&state.ended);
         all.into_iter()
@@ -487,6 +502,9 @@ impl Rdma {
         connection.connect(Box::new(outbox), permissions);
         let callback = self.config.callbacks.get().established;
         self.call_later(ctx, connection, callback);
+        if self.connecting == Connecting::WhileStarting {
+            self.state.borrow_mut().change = Some(Change::Started);
+        }
         // Tasks submitted before run with the next progress.
         pe.wake().ring();
         Ok(())
@@ -559,7 +577,9 @@ impl Rdma {
                     inbox.post(0);
                 }
             }
-            state.broken |= failed && state.connections.is_empty();
+            if failed && state.connections.is_empty() {
+                state.change = Some(Change::Broken);
+            }
         }
     }
 

@@ -51,15 +51,17 @@ TEST(connections_of_comm_channel_carry_a_value, doca_cc_connection_set_user_data
 
 #define IS(expected, call)                                                                                             \
 	do {                                                                                                           \
-		uint32_t value = UINT32_MAX;                                                                           \
+		number value = (number)-1;                                                                             \
 		OK(call);                                                                                              \
 		CHECK(value == (expected));                                                                            \
 	} while (0)
 
-TEST(ends_of_comm_channel_have_properties, doca_cc_server_get_max_msg_size, doca_cc_server_set_max_msg_size,
-     doca_cc_server_get_recv_queue_size, doca_cc_server_set_recv_queue_size, doca_cc_server_get_device,
-     doca_cc_server_get_device_repr, doca_cc_client_get_max_msg_size, doca_cc_client_set_max_msg_size,
-     doca_cc_client_get_recv_queue_size, doca_cc_client_set_recv_queue_size, doca_cc_client_get_device)
+TEST(ends_of_comm_channel_have_properties, doca_cc_server_get_max_msg_size_2_5, doca_cc_server_get_max_msg_size,
+     doca_cc_server_set_max_msg_size, doca_cc_server_get_recv_queue_size_2_5, doca_cc_server_get_recv_queue_size,
+     doca_cc_server_set_recv_queue_size, doca_cc_server_get_device, doca_cc_server_get_device_repr,
+     doca_cc_client_get_max_msg_size_2_5, doca_cc_client_get_max_msg_size, doca_cc_client_set_max_msg_size,
+     doca_cc_client_get_recv_queue_size_2_5, doca_cc_client_get_recv_queue_size, doca_cc_client_set_recv_queue_size,
+     doca_cc_client_get_device)
 {
 	struct pair *pair = pair_create(100);
 	struct doca_dev *dev = NULL;
@@ -85,46 +87,50 @@ TEST(ends_of_comm_channel_have_properties, doca_cc_server_get_max_msg_size, doca
 
 #define AT_LEAST(least, call)                                                                                          \
 	do {                                                                                                           \
-		uint32_t value = 0;                                                                                    \
+		number value = 0;                                                                                      \
 		OK(call);                                                                                              \
 		CHECK(value >= (least));                                                                               \
 	} while (0)
 
 TEST(comm_channel_has_limits, doca_cc_cap_server_is_supported, doca_cc_cap_client_is_supported,
-     doca_cc_cap_get_max_clients, doca_cc_cap_get_max_name_len, doca_cc_cap_get_max_msg_size,
-     doca_cc_cap_get_max_recv_queue_size, doca_cc_cap_get_max_send_tasks, doca_cc_consumer_cap_is_supported,
-     doca_cc_cap_is_consumer_supported, doca_cc_consumer_cap_get_max_consumers, doca_cc_consumer_cap_get_max_num_tasks,
-     doca_cc_consumer_cap_get_max_log_num_tasks, doca_cc_consumer_cap_get_max_buf_size,
+     doca_cc_cap_get_max_clients_2_5, doca_cc_cap_get_max_clients, doca_cc_cap_get_max_name_len,
+     doca_cc_cap_get_max_msg_size_2_5, doca_cc_cap_get_max_msg_size, doca_cc_cap_get_max_recv_queue_size_2_5,
+     doca_cc_cap_get_max_recv_queue_size, doca_cc_cap_get_max_send_tasks_2_5, doca_cc_cap_get_max_send_tasks,
+     doca_cc_consumer_cap_is_supported, doca_cc_cap_is_consumer_supported, doca_cc_consumer_cap_get_max_consumers,
+     doca_cc_consumer_cap_get_max_num_tasks, doca_cc_consumer_cap_get_max_log_num_tasks,
+     doca_cc_consumer_cap_get_max_buf_size_2_5, doca_cc_consumer_cap_get_max_buf_size,
      doca_cc_producer_cap_is_supported, doca_cc_cap_is_producer_supported, doca_cc_producer_cap_get_max_producers,
      doca_cc_producer_cap_get_max_num_tasks, doca_cc_producer_cap_get_max_log_num_tasks,
-     doca_cc_producer_cap_get_max_buf_size)
+     doca_cc_producer_cap_get_max_buf_size_2_5, doca_cc_producer_cap_get_max_buf_size)
 {
 	struct doca_dev *dpu = world_open(DPU_DEVICE), *host = world_open(HOST_DEVICE);
 	const struct doca_devinfo *info = doca_dev_as_devinfo(dpu);
+	uint32_t name_length = 0;
 
 	OK(doca_cc_cap_server_is_supported(info));
 	RETURNS(DOCA_ERROR_NOT_SUPPORTED, doca_cc_cap_server_is_supported(doca_dev_as_devinfo(host)));
 	REFUSED(doca_cc_cap_server_is_supported(NULL));
 	OK(doca_cc_cap_client_is_supported(doca_dev_as_devinfo(host)));
 	RETURNS(DOCA_ERROR_NOT_SUPPORTED, doca_cc_cap_client_is_supported(info));
+	OK(doca_cc_cap_get_max_name_len(info, &name_length));
+	CHECK(name_length >= 64);
 	AT_LEAST(16, doca_cc_cap_get_max_clients(info, &value));
-	AT_LEAST(64, doca_cc_cap_get_max_name_len(info, &value));
 	AT_LEAST(4080, doca_cc_cap_get_max_msg_size(info, &value));
 	AT_LEAST(256, doca_cc_cap_get_max_recv_queue_size(info, &value));
 	AT_LEAST(256, doca_cc_cap_get_max_send_tasks(info, &value));
 	OK(doca_cc_consumer_cap_is_supported(info));
 	REFUSED(doca_cc_consumer_cap_is_supported(NULL));
-	AT_LEAST(16, doca_cc_consumer_cap_get_max_consumers(info, &value));
 	AT_LEAST(1024 * 1024, doca_cc_consumer_cap_get_max_buf_size(info, &value));
 	OK(doca_cc_producer_cap_is_supported(info));
 	REFUSED(doca_cc_producer_cap_is_supported(NULL));
-	AT_LEAST(16, doca_cc_producer_cap_get_max_producers(info, &value));
 	AT_LEAST(1024 * 1024, doca_cc_producer_cap_get_max_buf_size(info, &value));
 #if DOCA_VERSION_MINOR >= 6
 	AT_LEAST(1024, doca_cc_consumer_cap_get_max_num_tasks(info, &value));
 	AT_LEAST(1024, doca_cc_producer_cap_get_max_num_tasks(info, &value));
+	AT_LEAST(16, doca_cc_consumer_cap_get_max_consumers(info, &value));
+	AT_LEAST(16, doca_cc_producer_cap_get_max_producers(info, &value));
 #else
-	uint8_t log = 0;
+	size_t log = 0;
 
 	OK(doca_cc_consumer_cap_get_max_log_num_tasks(info, &log));
 	CHECK(log >= 10 && log < 32);
@@ -183,7 +189,7 @@ static void fast_path(struct pair *pair, struct end *from, struct end *to)
 	OK(doca_cc_consumer_create(to->connection, to->world.mmap, &consumer));
 	consumer_ctx = doca_cc_consumer_as_ctx(consumer);
 	OK(doca_cc_consumer_task_post_recv_set_conf(consumer, doca_comch_consumer_task_post_recv_completed,
-						    doca_comch_consumer_task_post_recv_failed, FAST_PATH_TASKS(2)));
+						    doca_comch_consumer_task_post_recv_failed, TASKS(2)));
 	OK(doca_pe_connect_ctx(to->world.pe, consumer_ctx));
 	OK(doca_ctx_set_user_data(consumer_ctx, user_data));
 	RETURNS(DOCA_ERROR_IN_PROGRESS, doca_ctx_start(consumer_ctx));
@@ -210,11 +216,13 @@ static void fast_path(struct pair *pair, struct end *from, struct end *to)
 	OK(doca_cc_producer_create(from->connection, &producer));
 	producer_ctx = doca_cc_producer_as_ctx(producer);
 	OK(doca_cc_producer_task_send_set_conf(producer, doca_comch_producer_task_send_completed,
-					       doca_comch_producer_task_send_failed, FAST_PATH_TASKS(0)));
+					       doca_comch_producer_task_send_failed, TASKS(0)));
 	OK(doca_pe_connect_ctx(from->world.pe, producer_ctx));
 	OK(doca_ctx_set_user_data(producer_ctx, user_data));
 	OK(doca_ctx_start(producer_ctx));
+#if DOCA_VERSION_MINOR >= 6
 	OK(doca_cc_producer_get_id(producer, &producer_id));
+#endif
 
 	memcpy(from->world.memory, "one", 3);
 	memcpy(from->world.memory + 100, "another", 7);
@@ -232,7 +240,11 @@ static void fast_path(struct pair *pair, struct end *from, struct end *to)
 	while (to->world.completed == 0 || from->world.completed == 0)
 		progress(pair);
 	CHECK(data_length(other_room) == 7 && memcmp(to->world.memory + 4096, "another", 7) == 0);
+#if DOCA_VERSION_MINOR >= 6
 	CHECK(doca_cc_consumer_task_post_recv_get_producer_id(receives[0]) == producer_id);
+#else
+	(void)producer_id;
+#endif
 
 	doca_task_free(doca_cc_producer_task_send_as_task(send));
 	for (int i = 0; i < 4; i++)
@@ -258,7 +270,7 @@ TEST(the_fast_path_of_comm_channel_goes_to_the_server, doca_cc_consumer_create, 
      doca_cc_consumer_post_recv_task_alloc_init, doca_cc_consumer_task_post_recv_get_buf,
      doca_cc_consumer_post_recv_task_get_buf, doca_cc_consumer_task_post_recv_set_buf,
      doca_cc_consumer_post_recv_task_set_buf, doca_cc_consumer_task_post_recv_get_producer_id,
-     doca_cc_consumer_post_recv_task_get_producer_id, doca_cc_consumer_task_post_recv_as_task,
+     doca_cc_consumer_task_post_recv_as_task,
      doca_cc_consumer_post_recv_task_as_task, doca_cc_producer_create, doca_cc_producer_destroy, doca_cc_producer_as_ctx,
      doca_cc_producer_get_id, doca_cc_producer_task_send_set_conf, doca_cc_producer_send_task_set_conf,
      doca_cc_producer_task_send_alloc_init, doca_cc_producer_send_task_alloc_init, doca_cc_producer_task_send_get_buf,
@@ -293,15 +305,18 @@ TEST(values_are_those_of_the_release, doca_devinfo_get_active_rate_2_6)
 {
 	struct doca_dev *dev = world_open(DPU_DEVICE);
 	struct doca_argp_param *param = NULL;
-	double rate = 0;
 
 	CHECK(strcmp(doca_version_runtime(), DOCA_VERSION_STRING) == 0);
 	CHECK(DOCA_VERSION_MAJOR == 2);
+#if DOCA_VERSION_MINOR >= 6
+	double rate = 0;
+
 	/* In Gb/s. */
 	OK(doca_devinfo_get_active_rate(doca_dev_as_devinfo(dev), &rate));
 	CHECK(rate >= 1 && rate <= 1000);
 	REFUSED(doca_devinfo_get_active_rate(NULL, &rate));
 	REFUSED(doca_devinfo_get_active_rate(doca_dev_as_devinfo(dev), NULL));
+#endif
 	OK(doca_dev_close(dev));
 
 	CHECK(DOCA_ARGP_TYPE_JSON_OBJ == 4);

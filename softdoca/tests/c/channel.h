@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#if DOCA_VERSION_MAJOR >= 3
+#if DOCA_VERSION_MAJOR > 2 || DOCA_VERSION_MINOR > 6
 
 #include <doca_comch.h>
 #include <doca_comch_consumer.h>
@@ -20,7 +20,7 @@
 typedef uint32_t message_length;
 typedef uint8_t change_result;
 
-#define FAST_PATH_TASKS(log) (1u << (log))
+#define TASKS(log) (1u << (log))
 /* Without immediate data. */
 #define send_of_producer(producer, buf, id, task)                                                                      \
 	doca_comch_producer_task_send_alloc_init(producer, buf, NULL, 0, id, task)
@@ -33,12 +33,14 @@ typedef uint8_t change_result;
 
 #if DOCA_VERSION_MINOR >= 6
 typedef uint32_t message_length;
+typedef uint32_t number;
 typedef uint8_t change_result;
-#define FAST_PATH_TASKS(log) (1u << (log))
+#define TASKS(log) (1u << (log))
 #else
 typedef size_t message_length;
+typedef size_t number;
 typedef bool change_result;
-#define FAST_PATH_TASKS(log) (log)
+#define TASKS(log) (log)
 #define doca_cc_task_send doca_cc_send_task
 #define doca_cc_task_send_as_task doca_cc_send_task_as_task
 #define doca_cc_server_task_send_set_conf doca_cc_server_send_task_set_conf
@@ -51,7 +53,6 @@ typedef bool change_result;
 #define doca_cc_consumer_task_post_recv_alloc_init doca_cc_consumer_post_recv_task_alloc_init
 #define doca_cc_consumer_task_post_recv_get_buf doca_cc_consumer_post_recv_task_get_buf
 #define doca_cc_consumer_task_post_recv_set_buf doca_cc_consumer_post_recv_task_set_buf
-#define doca_cc_consumer_task_post_recv_get_producer_id doca_cc_consumer_post_recv_task_get_producer_id
 #define doca_cc_consumer_task_post_recv_as_task doca_cc_consumer_post_recv_task_as_task
 #define doca_cc_producer_cap_is_supported doca_cc_cap_is_producer_supported
 #define doca_cc_producer_task_send doca_cc_producer_send_task

@@ -76,7 +76,7 @@ static void exchange(struct end *end, const char *text, const char *expected)
 	OK(doca_comch_consumer_create(end->connection, end->world.mmap, &consumer));
 	consumer_ctx = doca_comch_consumer_as_ctx(consumer);
 	OK(doca_comch_consumer_task_post_recv_set_conf(consumer, doca_comch_consumer_task_post_recv_completed,
-						       doca_comch_consumer_task_post_recv_failed, FAST_PATH_TASKS(0)));
+						       doca_comch_consumer_task_post_recv_failed, TASKS(0)));
 	OK(doca_pe_connect_ctx(end->world.pe, consumer_ctx));
 	OK(doca_ctx_set_user_data(consumer_ctx, user_data));
 	RETURNS(DOCA_ERROR_IN_PROGRESS, doca_ctx_start(consumer_ctx));
@@ -90,7 +90,7 @@ static void exchange(struct end *end, const char *text, const char *expected)
 	OK(doca_comch_producer_create(end->connection, &producer));
 	producer_ctx = doca_comch_producer_as_ctx(producer);
 	OK(doca_comch_producer_task_send_set_conf(producer, doca_comch_producer_task_send_completed,
-						  doca_comch_producer_task_send_failed, FAST_PATH_TASKS(0)));
+						  doca_comch_producer_task_send_failed, TASKS(0)));
 	OK(doca_pe_connect_ctx(end->world.pe, producer_ctx));
 	OK(doca_ctx_set_user_data(producer_ctx, user_data));
 	OK(doca_ctx_start(producer_ctx));
@@ -143,7 +143,7 @@ static void run_server(struct end *end)
 	OK(doca_comch_server_create(end->world.dev, rep, "channel", &end->server));
 	ctx = doca_comch_server_as_ctx(end->server);
 	OK(doca_comch_server_set_max_msg_size(end->server, MAX_MESSAGE_SIZE));
-	OK(doca_comch_server_task_send_set_conf(end->server, doca_comch_task_send_completed, doca_comch_task_send_failed, 4));
+	OK(doca_comch_server_task_send_set_conf(end->server, doca_comch_task_send_completed, doca_comch_task_send_failed, TASKS(2)));
 	OK(doca_comch_server_event_msg_recv_register(end->server, received));
 	OK(doca_comch_server_event_connection_status_changed_register(end->server, connected, disconnected));
 	OK(doca_comch_server_event_consumer_register(end->server, consumer_came, consumer_went));
@@ -170,7 +170,7 @@ static void run_client(struct end *end)
 	OK(doca_comch_client_create(end->world.dev, "channel", &end->client));
 	ctx = doca_comch_client_as_ctx(end->client);
 	OK(doca_comch_client_set_max_msg_size(end->client, MAX_MESSAGE_SIZE));
-	OK(doca_comch_client_task_send_set_conf(end->client, doca_comch_task_send_completed, doca_comch_task_send_failed, 4));
+	OK(doca_comch_client_task_send_set_conf(end->client, doca_comch_task_send_completed, doca_comch_task_send_failed, TASKS(2)));
 	OK(doca_comch_client_event_msg_recv_register(end->client, received));
 	OK(doca_comch_client_event_consumer_register(end->client, consumer_came, consumer_went));
 	OK(doca_pe_connect_ctx(end->world.pe, ctx));

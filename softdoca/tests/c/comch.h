@@ -129,7 +129,7 @@ static inline struct pair *pair_create(uint32_t message_size)
 		OK(doca_comch_server_set_max_msg_size(pair->server.server, message_size));
 	OK(doca_comch_server_set_recv_queue_size(pair->server.server, 16));
 	OK(doca_comch_server_task_send_set_conf(pair->server.server, doca_comch_task_send_completed,
-						doca_comch_task_send_failed, 4));
+						doca_comch_task_send_failed, TASKS(2)));
 	OK(doca_comch_server_event_msg_recv_register(pair->server.server, received));
 	OK(doca_comch_server_event_connection_status_changed_register(pair->server.server, connected, disconnected));
 	OK(doca_comch_server_event_consumer_register(pair->server.server, consumer_came, consumer_went));
@@ -143,7 +143,7 @@ static inline struct pair *pair_create(uint32_t message_size)
 		OK(doca_comch_client_set_max_msg_size(pair->client.client, message_size));
 	OK(doca_comch_client_set_recv_queue_size(pair->client.client, 16));
 	OK(doca_comch_client_task_send_set_conf(pair->client.client, doca_comch_task_send_completed,
-						doca_comch_task_send_failed, 4));
+						doca_comch_task_send_failed, TASKS(2)));
 	OK(doca_comch_client_event_msg_recv_register(pair->client.client, received));
 	OK(doca_comch_client_event_consumer_register(pair->client.client, consumer_came, consumer_went));
 	data.ptr = &pair->client;

@@ -1,9 +1,7 @@
 //! Functions of releases before the current one: renamed since, or with other arguments. One macro; see
 //! [`doca_earlier_functions!`](crate::doca_earlier_functions).
 //!
-//! The declarations of 2.6 are known from its published headers. Of 2.5, the published guide names some functions, and public
-//! programs use others; the rest is inferred from the names that it uses for tasks (`send_task` where 2.6 has
-//! `task_send`).
+//! The declarations are known from the published headers of 2.5 and 2.6.
 
 /// Hands the functions of earlier releases to the macro `$callback`.
 ///
@@ -15,7 +13,7 @@
 /// * `… = target(argument, …);` calls it with other arguments.
 /// * `… = target as type;` converts its result.
 /// * `fn name(…) -> type;` has no equivalent in the current release; softdoca defines it.
-/// * `fn name as symbol(…)` has the name of a current function with another signature. The library exports it as
+/// * `fn name as symbol(…) …` has the name of another function with another signature. The library exports it as
 ///   `symbol`, and the headers of the releases in the range say so.
 ///
 /// The types are names of this crate, so what the callback expands to needs `use doca_abi::*` in scope.
@@ -25,11 +23,298 @@ macro_rules! doca_earlier_functions {
         $($callback)::+! {
             [$($($arguments)*)?]
 
-            header "doca_dev.h" since V2_5 until V2_6 {
+            header "doca_dev.h" since V2_6 until V2_6 {
                 fn doca_devinfo_get_active_rate as doca_devinfo_get_active_rate_2_6(
                     devinfo: *const doca_devinfo,
                     active_rate: *mut f64
                 ) -> doca_error_t;
+            }
+
+            header "doca_sync_event.h" since V2_5 until V2_6 {
+                fn doca_sync_event_add_publisher_location_dpu(event: *mut doca_sync_event) -> doca_error_t
+                    = doca_sync_event_add_publisher_location_remote_pci;
+
+                fn doca_sync_event_add_subscriber_location_dpu(event: *mut doca_sync_event) -> doca_error_t
+                    = doca_sync_event_add_subscriber_location_remote_pci;
+
+                fn doca_sync_event_cap_is_export_to_dpu_supported(
+                    devinfo: *const doca_devinfo
+                ) -> doca_error_t
+                    = doca_sync_event_cap_is_export_to_remote_pci_supported;
+
+                fn doca_sync_event_export_to_dpu(
+                    event: *mut doca_sync_event,
+                    dev: *mut doca_dev,
+                    data: *mut *const u8,
+                    sz: *mut usize
+                ) -> doca_error_t
+                    = doca_sync_event_export_to_remote_pci;
+
+                fn doca_sync_event_export_to_dpa(
+                    event: *mut doca_sync_event,
+                    dpa: *mut doca_dpa,
+                    dpa_dev_se_handle: *mut u64
+                ) -> doca_error_t
+                    = doca_sync_event_get_dpa_handle;
+
+                fn doca_sync_event_export_to_gpu(
+                    event: *mut doca_sync_event,
+                    gpu: *mut doca_gpu,
+                    gpu_dev_se_handle: *mut *mut u64
+                ) -> doca_error_t
+                    = doca_sync_event_get_gpu_handle;
+
+                fn doca_sync_event_remote_net_export_to_dpa(
+                    event: *mut doca_sync_event_remote_net,
+                    dpa: *mut doca_dpa,
+                    dpa_dev_se_handle: *mut u64
+                ) -> doca_error_t
+                    = doca_sync_event_remote_net_get_dpa_handle;
+
+                fn doca_sync_event_remote_net_export_to_gpu(
+                    event: *mut doca_sync_event_remote_net,
+                    gpu: *mut doca_gpu,
+                    gpu_remote_event: *mut u64
+                ) -> doca_error_t
+                    = doca_sync_event_remote_net_get_gpu_handle;
+
+                fn doca_sync_event_cap_task_wait_gt_is_supported(
+                    devinfo: *const doca_devinfo
+                ) -> doca_error_t
+                    = doca_sync_event_cap_task_wait_eq_is_supported;
+
+                fn doca_sync_event_task_wait_gt_set_conf(
+                    event: *mut doca_sync_event,
+                    completion_cb: doca_sync_event_task_wait_gt_completion_cb_t,
+                    error_cb: doca_sync_event_task_wait_gt_completion_cb_t,
+                    num_tasks: u32
+                ) -> doca_error_t;
+
+                fn doca_sync_event_task_wait_gt_alloc_init(
+                    event: *mut doca_sync_event,
+                    wait_val: u64,
+                    mask: u64,
+                    user_data: doca_data,
+                    task: *mut *mut doca_sync_event_task_wait_gt
+                ) -> doca_error_t;
+
+                fn doca_sync_event_task_wait_gt_as_doca_task(task: *mut doca_sync_event_task_wait_gt) -> *mut doca_task
+                    = doca_sync_event_task_wait_eq_as_doca_task;
+
+                fn doca_sync_event_task_wait_gt_set_wait_val(task: *mut doca_sync_event_task_wait_gt, wait_val: u64)
+                    = doca_sync_event_task_wait_eq_set_wait_val;
+
+                fn doca_sync_event_task_wait_gt_get_wait_val(task: *const doca_sync_event_task_wait_gt) -> u64
+                    = doca_sync_event_task_wait_eq_get_wait_val;
+
+                fn doca_sync_event_task_wait_gt_set_mask(task: *mut doca_sync_event_task_wait_gt, mask: u64)
+                    = doca_sync_event_task_wait_eq_set_mask;
+
+                fn doca_sync_event_task_wait_gt_get_mask(task: *const doca_sync_event_task_wait_gt) -> u64
+                    = doca_sync_event_task_wait_eq_get_mask;
+            }
+
+            // One connection per instance, which is made while the context starts. NULL names it.
+            header "doca_rdma.h" since V2_5 until V2_6 {
+                fn doca_rdma_create as doca_rdma_create_2_6(
+                    dev: *mut doca_dev,
+                    rdma: *mut *mut doca_rdma
+                ) -> doca_error_t;
+
+                fn doca_rdma_export as doca_rdma_export_2_6(
+                    rdma: *const doca_rdma,
+                    local_rdma_conn_details: *mut *const c_void,
+                    local_rdma_conn_details_size: *mut usize
+                ) -> doca_error_t
+                    = doca_rdma_export(rdma.cast_mut(), local_rdma_conn_details, local_rdma_conn_details_size, &mut core::ptr::null_mut());
+
+                fn doca_rdma_connect as doca_rdma_connect_2_6(
+                    rdma: *mut doca_rdma,
+                    remote_rdma_conn_details: *const c_void,
+                    remote_rdma_conn_details_size: usize
+                ) -> doca_error_t
+                    = doca_rdma_connect(rdma, remote_rdma_conn_details, remote_rdma_conn_details_size, core::ptr::null_mut());
+
+                fn doca_rdma_get_dpa_handle as doca_rdma_get_dpa_handle_2_6(
+                    rdma: *mut doca_rdma,
+                    dpa_rdma: *mut *mut doca_dpa_dev_rdma
+                ) -> doca_error_t
+                    = doca_rdma_get_dpa_handle(rdma, dpa_rdma.cast());
+
+                fn doca_rdma_task_send_allocate_init as doca_rdma_task_send_allocate_init_2_6(
+                    rdma: *mut doca_rdma,
+                    src_buf: *const doca_buf,
+                    user_data: doca_data,
+                    task: *mut *mut doca_rdma_task_send
+                ) -> doca_error_t
+                    = doca_rdma_task_send_allocate_init(rdma, core::ptr::null_mut(), src_buf, user_data, task);
+
+                fn doca_rdma_task_send_imm_allocate_init as doca_rdma_task_send_imm_allocate_init_2_6(
+                    rdma: *mut doca_rdma,
+                    src_buf: *const doca_buf,
+                    immediate_data: doca_be32_t,
+                    user_data: doca_data,
+                    task: *mut *mut doca_rdma_task_send_imm
+                ) -> doca_error_t
+                    = doca_rdma_task_send_imm_allocate_init(rdma, core::ptr::null_mut(), src_buf, immediate_data, user_data, task);
+
+                fn doca_rdma_task_read_allocate_init as doca_rdma_task_read_allocate_init_2_6(
+                    rdma: *mut doca_rdma,
+                    src_buf: *const doca_buf,
+                    dst_buf: *mut doca_buf,
+                    user_data: doca_data,
+                    task: *mut *mut doca_rdma_task_read
+                ) -> doca_error_t
+                    = doca_rdma_task_read_allocate_init(rdma, core::ptr::null_mut(), src_buf, dst_buf, user_data, task);
+
+                fn doca_rdma_task_write_allocate_init as doca_rdma_task_write_allocate_init_2_6(
+                    rdma: *mut doca_rdma,
+                    src_buf: *const doca_buf,
+                    dst_buf: *mut doca_buf,
+                    user_data: doca_data,
+                    task: *mut *mut doca_rdma_task_write
+                ) -> doca_error_t
+                    = doca_rdma_task_write_allocate_init(rdma, core::ptr::null_mut(), src_buf, dst_buf, user_data, task);
+
+                fn doca_rdma_task_write_imm_allocate_init as doca_rdma_task_write_imm_allocate_init_2_6(
+                    rdma: *mut doca_rdma,
+                    src_buf: *const doca_buf,
+                    dst_buf: *mut doca_buf,
+                    immediate_data: doca_be32_t,
+                    user_data: doca_data,
+                    task: *mut *mut doca_rdma_task_write_imm
+                ) -> doca_error_t
+                    = doca_rdma_task_write_imm_allocate_init(rdma, core::ptr::null_mut(), src_buf, dst_buf, immediate_data, user_data, task);
+
+                fn doca_rdma_task_atomic_cmp_swp_allocate_init as doca_rdma_task_atomic_cmp_swp_allocate_init_2_6(
+                    rdma: *mut doca_rdma,
+                    dst_buf: *mut doca_buf,
+                    result_buf: *mut doca_buf,
+                    cmp_data: u64,
+                    swap_data: u64,
+                    user_data: doca_data,
+                    task: *mut *mut doca_rdma_task_atomic_cmp_swp
+                ) -> doca_error_t
+                    = doca_rdma_task_atomic_cmp_swp_allocate_init(rdma, core::ptr::null_mut(), dst_buf, result_buf, cmp_data, swap_data, user_data, task);
+
+                fn doca_rdma_task_atomic_fetch_add_allocate_init as doca_rdma_task_atomic_fetch_add_allocate_init_2_6(
+                    rdma: *mut doca_rdma,
+                    dst_buf: *mut doca_buf,
+                    result_buf: *mut doca_buf,
+                    add_data: u64,
+                    user_data: doca_data,
+                    task: *mut *mut doca_rdma_task_atomic_fetch_add
+                ) -> doca_error_t
+                    = doca_rdma_task_atomic_fetch_add_allocate_init(rdma, core::ptr::null_mut(), dst_buf, result_buf, add_data, user_data, task);
+
+                fn doca_rdma_task_remote_net_sync_event_get_allocate_init as doca_rdma_task_remote_net_sync_event_get_allocate_init_2_6(
+                    rdma: *mut doca_rdma,
+                    event: *const doca_sync_event_remote_net,
+                    dst_buf: *mut doca_buf,
+                    user_data: doca_data,
+                    task: *mut *mut doca_rdma_task_remote_net_sync_event_get
+                ) -> doca_error_t
+                    = doca_rdma_task_remote_net_sync_event_get_allocate_init(rdma, core::ptr::null_mut(), event, dst_buf, user_data, task);
+
+                fn doca_rdma_task_remote_net_sync_event_notify_set_allocate_init as doca_rdma_task_remote_net_sync_event_notify_set_allocate_init_2_6(
+                    rdma: *mut doca_rdma,
+                    event: *mut doca_sync_event_remote_net,
+                    src_buf: *const doca_buf,
+                    user_data: doca_data,
+                    task: *mut *mut doca_rdma_task_remote_net_sync_event_notify_set
+                ) -> doca_error_t
+                    = doca_rdma_task_remote_net_sync_event_notify_set_allocate_init(rdma, core::ptr::null_mut(), event, src_buf, user_data, task);
+
+                fn doca_rdma_task_remote_net_sync_event_notify_add_allocate_init as doca_rdma_task_remote_net_sync_event_notify_add_allocate_init_2_6(
+                    rdma: *mut doca_rdma,
+                    event: *mut doca_sync_event_remote_net,
+                    result_buf: *mut doca_buf,
+                    add_data: u64,
+                    user_data: doca_data,
+                    task: *mut *mut doca_rdma_task_remote_net_sync_event_notify_add
+                ) -> doca_error_t
+                    = doca_rdma_task_remote_net_sync_event_notify_add_allocate_init(rdma, core::ptr::null_mut(), event, result_buf, add_data, user_data, task);
+            }
+
+            header "doca_rdma.h" since V2_5 until V2_5 {
+                fn doca_rdma_get_grh_enabled as doca_rdma_get_grh_enabled_2_5(
+                    rdma: *const doca_rdma,
+                    grh_enabled: *mut bool
+                ) -> doca_error_t
+                    = doca_rdma_get_grh_enabled(rdma, grh_enabled.cast());
+
+                fn doca_rdma_task_receive_get_result_length(
+                    task: *const doca_rdma_task_receive
+                ) -> u32
+                    = doca_rdma_task_receive_get_result_len;
+
+                fn doca_rdma_task_read_get_result_length(task: *const doca_rdma_task_read) -> u32
+                    = doca_rdma_task_read_get_result_len;
+
+                fn doca_rdma_task_remote_net_sync_event_get_get_result_length(
+                    task: *const doca_rdma_task_remote_net_sync_event_get
+                ) -> u32
+                    = doca_rdma_task_remote_net_sync_event_get_get_result_len;
+            }
+
+            header "doca_log.h" since V2_5 until V2_5 {
+                fn doca_log_backend_create_with_buffer(
+                    buf: *mut c_char,
+                    capacity: usize,
+                    handler: log_flush_callback,
+                    backend: *mut *mut doca_log_backend
+                ) -> doca_error_t
+                    = doca_log_backend_create_with_buf;
+
+                fn doca_log_backend_create_with_buffer_sdk(
+                    buf: *mut c_char,
+                    capacity: usize,
+                    handler: log_flush_callback,
+                    backend: *mut *mut doca_log_backend
+                ) -> doca_error_t
+                    = doca_log_backend_create_with_buf_sdk;
+            }
+
+            header "doca_compress.h" since V2_5 until V2_5 {
+                fn doca_compress_get_max_num_tasks(
+                    compress: *mut doca_compress,
+                    max_num_tasks: *mut u32
+                ) -> doca_error_t
+                    = doca_compress_cap_get_max_num_tasks;
+            }
+
+            header "doca_sha.h" since V2_5 until V2_5 {
+                fn doca_sha_cap_get_max_src_buffer_size(
+                    devinfo: *const doca_devinfo,
+                    max_src_buf_size: *mut u64
+                ) -> doca_error_t
+                    = doca_sha_cap_get_max_src_buf_size;
+
+                fn doca_sha_cap_get_min_dst_buffer_size(
+                    devinfo: *const doca_devinfo,
+                    algorithm: doca_sha_algorithm,
+                    min_dst_buf_size: *mut u32
+                ) -> doca_error_t
+                    = doca_sha_cap_get_min_dst_buf_size;
+
+                fn doca_sha_task_partial_hash_set_is_final_buffer(
+                    task: *mut doca_sha_task_partial_hash
+                ) -> doca_error_t
+                    = doca_sha_task_partial_hash_set_is_final_buf;
+            }
+
+            header "doca_aes_gcm.h" since V2_5 until V2_5 {
+                fn doca_aes_gcm_cap_task_encrypt_get_max_iv_length(
+                    devinfo: *const doca_devinfo,
+                    max_iv_len: *mut u32
+                ) -> doca_error_t
+                    = doca_aes_gcm_cap_task_encrypt_get_max_iv_len;
+
+                fn doca_aes_gcm_cap_task_decrypt_get_max_iv_length(
+                    devinfo: *const doca_devinfo,
+                    max_iv_len: *mut u32
+                ) -> doca_error_t
+                    = doca_aes_gcm_cap_task_decrypt_get_max_iv_len;
             }
 
             header "doca_cc.h" since V2_5 until V2_6 {
@@ -58,24 +343,6 @@ macro_rules! doca_earlier_functions {
                 ) -> doca_error_t
                     = doca_comch_cap_get_max_name_len;
 
-                fn doca_cc_cap_get_max_msg_size(
-                    devinfo: *const doca_devinfo,
-                    size: *mut u32
-                ) -> doca_error_t
-                    = doca_comch_cap_get_max_msg_size;
-
-                fn doca_cc_cap_get_max_recv_queue_size(
-                    devinfo: *const doca_devinfo,
-                    size: *mut u32
-                ) -> doca_error_t
-                    = doca_comch_cap_get_max_recv_queue_size;
-
-                fn doca_cc_cap_get_max_clients(
-                    devinfo: *const doca_devinfo,
-                    num_clients: *mut u32
-                ) -> doca_error_t
-                    = doca_comch_cap_get_max_clients;
-
                 fn doca_cc_server_create(
                     dev: *mut doca_dev,
                     repr: *mut doca_dev_rep,
@@ -96,23 +363,11 @@ macro_rules! doca_earlier_functions {
                 ) -> doca_error_t
                     = doca_comch_server_set_max_msg_size;
 
-                fn doca_cc_server_get_max_msg_size(
-                    cc_server: *const doca_cc_server,
-                    size: *mut u32
-                ) -> doca_error_t
-                    = doca_comch_server_get_max_msg_size;
-
                 fn doca_cc_server_set_recv_queue_size(
                     cc_server: *mut doca_cc_server,
                     size: u32
                 ) -> doca_error_t
                     = doca_comch_server_set_recv_queue_size;
-
-                fn doca_cc_server_get_recv_queue_size(
-                    cc_server: *const doca_cc_server,
-                    size: *mut u32
-                ) -> doca_error_t
-                    = doca_comch_server_get_recv_queue_size;
 
                 fn doca_cc_server_get_device(
                     cc_server: *const doca_cc_server,
@@ -148,23 +403,11 @@ macro_rules! doca_earlier_functions {
                 ) -> doca_error_t
                     = doca_comch_client_set_max_msg_size;
 
-                fn doca_cc_client_get_max_msg_size(
-                    cc_client: *const doca_cc_client,
-                    size: *mut u32
-                ) -> doca_error_t
-                    = doca_comch_client_get_max_msg_size;
-
                 fn doca_cc_client_set_recv_queue_size(
                     cc_client: *mut doca_cc_client,
                     size: u32
                 ) -> doca_error_t
                     = doca_comch_client_set_recv_queue_size;
-
-                fn doca_cc_client_get_recv_queue_size(
-                    cc_client: *const doca_cc_client,
-                    size: *mut u32
-                ) -> doca_error_t
-                    = doca_comch_client_get_recv_queue_size;
 
                 fn doca_cc_client_get_device(
                     cc_client: *const doca_cc_client,
@@ -180,12 +423,6 @@ macro_rules! doca_earlier_functions {
                     connection: *mut *mut doca_cc_connection
                 ) -> doca_error_t
                     = doca_comch_client_get_connection;
-
-                fn doca_cc_cap_get_max_send_tasks(
-                    devinfo: *const doca_devinfo,
-                    max_send_tasks: *mut u32
-                ) -> doca_error_t
-                    = doca_comch_cap_get_max_send_tasks;
 
                 fn doca_cc_server_event_msg_recv_register(
                     cc_server: *mut doca_cc_server,
@@ -234,6 +471,54 @@ macro_rules! doca_earlier_functions {
             }
 
             header "doca_cc.h" since V2_6 until V2_6 {
+                fn doca_cc_cap_get_max_msg_size(
+                    devinfo: *const doca_devinfo,
+                    size: *mut u32
+                ) -> doca_error_t
+                    = doca_comch_cap_get_max_msg_size;
+
+                fn doca_cc_cap_get_max_recv_queue_size(
+                    devinfo: *const doca_devinfo,
+                    size: *mut u32
+                ) -> doca_error_t
+                    = doca_comch_cap_get_max_recv_queue_size;
+
+                fn doca_cc_cap_get_max_clients(
+                    devinfo: *const doca_devinfo,
+                    num_clients: *mut u32
+                ) -> doca_error_t
+                    = doca_comch_cap_get_max_clients;
+
+                fn doca_cc_server_get_max_msg_size(
+                    cc_server: *const doca_cc_server,
+                    size: *mut u32
+                ) -> doca_error_t
+                    = doca_comch_server_get_max_msg_size;
+
+                fn doca_cc_server_get_recv_queue_size(
+                    cc_server: *const doca_cc_server,
+                    size: *mut u32
+                ) -> doca_error_t
+                    = doca_comch_server_get_recv_queue_size;
+
+                fn doca_cc_client_get_max_msg_size(
+                    cc_client: *const doca_cc_client,
+                    size: *mut u32
+                ) -> doca_error_t
+                    = doca_comch_client_get_max_msg_size;
+
+                fn doca_cc_client_get_recv_queue_size(
+                    cc_client: *const doca_cc_client,
+                    size: *mut u32
+                ) -> doca_error_t
+                    = doca_comch_client_get_recv_queue_size;
+
+                fn doca_cc_cap_get_max_send_tasks(
+                    devinfo: *const doca_devinfo,
+                    max_send_tasks: *mut u32
+                ) -> doca_error_t
+                    = doca_comch_cap_get_max_send_tasks;
+
                 fn doca_cc_server_task_send_set_conf(
                     cc_server: *mut doca_cc_server,
                     completion_cb: doca_cc_task_send_completion_cb_t,
@@ -273,21 +558,61 @@ macro_rules! doca_earlier_functions {
             }
 
             header "doca_cc.h" since V2_5 until V2_5 {
+                fn doca_cc_cap_get_max_msg_size as doca_cc_cap_get_max_msg_size_2_5(
+                    devinfo: *const doca_devinfo,
+                    size: *mut usize
+                ) -> doca_error_t;
+
+                fn doca_cc_cap_get_max_recv_queue_size as doca_cc_cap_get_max_recv_queue_size_2_5(
+                    devinfo: *const doca_devinfo,
+                    size: *mut usize
+                ) -> doca_error_t;
+
+                fn doca_cc_cap_get_max_clients as doca_cc_cap_get_max_clients_2_5(
+                    devinfo: *const doca_devinfo,
+                    num_clients: *mut usize
+                ) -> doca_error_t;
+
+                fn doca_cc_server_get_max_msg_size as doca_cc_server_get_max_msg_size_2_5(
+                    cc_server: *const doca_cc_server,
+                    size: *mut usize
+                ) -> doca_error_t;
+
+                fn doca_cc_server_get_recv_queue_size as doca_cc_server_get_recv_queue_size_2_5(
+                    cc_server: *const doca_cc_server,
+                    size: *mut usize
+                ) -> doca_error_t;
+
+                fn doca_cc_client_get_max_msg_size as doca_cc_client_get_max_msg_size_2_5(
+                    cc_client: *const doca_cc_client,
+                    size: *mut usize
+                ) -> doca_error_t;
+
+                fn doca_cc_client_get_recv_queue_size as doca_cc_client_get_recv_queue_size_2_5(
+                    cc_client: *const doca_cc_client,
+                    size: *mut usize
+                ) -> doca_error_t;
+
+                fn doca_cc_cap_get_max_send_tasks as doca_cc_cap_get_max_send_tasks_2_5(
+                    devinfo: *const doca_devinfo,
+                    max_send_tasks: *mut usize
+                ) -> doca_error_t;
+
                 fn doca_cc_server_send_task_set_conf(
                     cc_server: *mut doca_cc_server,
-                    completion_cb: doca_cc_send_task_completion_cb_t,
-                    error_cb: doca_cc_send_task_completion_cb_t,
-                    num_send_tasks: u32
+                    completion_cb: doca_cc_send_task_comp_handler,
+                    error_cb: doca_cc_send_task_comp_handler,
+                    log_num_tasks: u8
                 ) -> doca_error_t
-                    = doca_comch_server_task_send_set_conf;
+                    = doca_comch_server_task_send_set_conf(cc_server, completion_cb, error_cb, $crate::power_of_two(log_num_tasks));
 
                 fn doca_cc_client_send_task_set_conf(
                     cc_client: *mut doca_cc_client,
-                    completion_cb: doca_cc_send_task_completion_cb_t,
-                    error_cb: doca_cc_send_task_completion_cb_t,
-                    num_send_tasks: u32
+                    completion_cb: doca_cc_send_task_comp_handler,
+                    error_cb: doca_cc_send_task_comp_handler,
+                    log_num_tasks: u8
                 ) -> doca_error_t
-                    = doca_comch_client_task_send_set_conf;
+                    = doca_comch_client_task_send_set_conf(cc_client, completion_cb, error_cb, $crate::power_of_two(log_num_tasks));
 
                 fn doca_cc_server_send_task_alloc_init(
                     cc_server: *mut doca_cc_server,
@@ -328,6 +653,11 @@ macro_rules! doca_earlier_functions {
                 ) -> doca_error_t
                     = doca_comch_consumer_get_id;
 
+                fn doca_cc_consumer_as_ctx(consumer: *mut doca_cc_consumer) -> *mut doca_ctx
+                    = doca_comch_consumer_as_ctx;
+            }
+
+            header "doca_cc_consumer.h" since V2_6 until V2_6 {
                 fn doca_cc_consumer_cap_get_max_buf_size(
                     devinfo: *const doca_devinfo,
                     max_buf_size: *mut u32
@@ -340,11 +670,6 @@ macro_rules! doca_earlier_functions {
                 ) -> doca_error_t
                     = doca_comch_consumer_cap_get_max_consumers;
 
-                fn doca_cc_consumer_as_ctx(consumer: *mut doca_cc_consumer) -> *mut doca_ctx
-                    = doca_comch_consumer_as_ctx;
-            }
-
-            header "doca_cc_consumer.h" since V2_6 until V2_6 {
                 fn doca_cc_consumer_cap_is_supported(devinfo: *const doca_devinfo) -> doca_error_t
                     = doca_comch_consumer_cap_is_supported;
 
@@ -392,18 +717,23 @@ macro_rules! doca_earlier_functions {
             }
 
             header "doca_cc_consumer.h" since V2_5 until V2_5 {
+                fn doca_cc_consumer_cap_get_max_buf_size as doca_cc_consumer_cap_get_max_buf_size_2_5(
+                    devinfo: *const doca_devinfo,
+                    max_buf_size: *mut usize
+                ) -> doca_error_t;
+
                 fn doca_cc_cap_is_consumer_supported(devinfo: *const doca_devinfo) -> doca_error_t
                     = doca_comch_consumer_cap_is_supported;
 
                 fn doca_cc_consumer_cap_get_max_log_num_tasks(
                     devinfo: *const doca_devinfo,
-                    max_log_num_tasks: *mut u8
+                    max_log_num_tasks: *mut usize
                 ) -> doca_error_t;
 
                 fn doca_cc_consumer_post_recv_task_set_conf(
                     consumer: *mut doca_cc_consumer,
-                    completion_cb: doca_cc_consumer_post_recv_task_completion_cb_t,
-                    error_cb: doca_cc_consumer_post_recv_task_completion_cb_t,
+                    completion_cb: doca_cc_consumer_post_recv_task_comp_handler,
+                    error_cb: doca_cc_consumer_post_recv_task_comp_handler,
                     log_num_post_recv_tasks: u8
                 ) -> doca_error_t
                     = doca_comch_consumer_task_post_recv_set_conf(consumer, completion_cb, error_cb, $crate::power_of_two(log_num_post_recv_tasks));
@@ -426,11 +756,6 @@ macro_rules! doca_earlier_functions {
                 )
                     = doca_comch_consumer_task_post_recv_set_buf;
 
-                fn doca_cc_consumer_post_recv_task_get_producer_id(
-                    task: *mut doca_cc_consumer_post_recv_task
-                ) -> u32
-                    = doca_comch_consumer_task_post_recv_get_producer_id;
-
                 fn doca_cc_consumer_post_recv_task_as_task(
                     task: *mut doca_cc_consumer_post_recv_task
                 ) -> *mut doca_task
@@ -447,12 +772,11 @@ macro_rules! doca_earlier_functions {
                 fn doca_cc_producer_destroy(producer: *mut doca_cc_producer) -> doca_error_t
                     = doca_comch_producer_destroy;
 
-                fn doca_cc_producer_get_id(
-                    producer: *const doca_cc_producer,
-                    id: *mut u32
-                ) -> doca_error_t
-                    = doca_comch_producer_get_id;
+                fn doca_cc_producer_as_ctx(producer: *mut doca_cc_producer) -> *mut doca_ctx
+                    = doca_comch_producer_as_ctx;
+            }
 
+            header "doca_cc_producer.h" since V2_6 until V2_6 {
                 fn doca_cc_producer_cap_get_max_buf_size(
                     devinfo: *const doca_devinfo,
                     max_buf_size: *mut u32
@@ -465,11 +789,12 @@ macro_rules! doca_earlier_functions {
                 ) -> doca_error_t
                     = doca_comch_producer_cap_get_max_producers;
 
-                fn doca_cc_producer_as_ctx(producer: *mut doca_cc_producer) -> *mut doca_ctx
-                    = doca_comch_producer_as_ctx;
-            }
+                fn doca_cc_producer_get_id(
+                    producer: *const doca_cc_producer,
+                    id: *mut u32
+                ) -> doca_error_t
+                    = doca_comch_producer_get_id;
 
-            header "doca_cc_producer.h" since V2_6 until V2_6 {
                 fn doca_cc_producer_cap_is_supported(devinfo: *const doca_devinfo) -> doca_error_t
                     = doca_comch_producer_cap_is_supported;
 
@@ -524,18 +849,23 @@ macro_rules! doca_earlier_functions {
             }
 
             header "doca_cc_producer.h" since V2_5 until V2_5 {
+                fn doca_cc_producer_cap_get_max_buf_size as doca_cc_producer_cap_get_max_buf_size_2_5(
+                    devinfo: *const doca_devinfo,
+                    max_buf_size: *mut usize
+                ) -> doca_error_t;
+
                 fn doca_cc_cap_is_producer_supported(devinfo: *const doca_devinfo) -> doca_error_t
                     = doca_comch_producer_cap_is_supported;
 
                 fn doca_cc_producer_cap_get_max_log_num_tasks(
                     devinfo: *const doca_devinfo,
-                    max_log_num_tasks: *mut u8
+                    max_log_num_tasks: *mut usize
                 ) -> doca_error_t;
 
                 fn doca_cc_producer_send_task_set_conf(
                     producer: *mut doca_cc_producer,
-                    completion_cb: doca_cc_producer_send_task_completion_cb_t,
-                    error_cb: doca_cc_producer_send_task_completion_cb_t,
+                    completion_cb: doca_cc_producer_send_task_comp_handler,
+                    error_cb: doca_cc_producer_send_task_comp_handler,
                     log_num_send_tasks: u8
                 ) -> doca_error_t
                     = doca_comch_producer_task_send_set_conf(producer, completion_cb, error_cb, $crate::power_of_two(log_num_send_tasks));

@@ -323,6 +323,20 @@ pub fn channel(server: &Sdk, client: &Sdk) -> (String, String) {
     (output(running, "server"), printed)
 }
 
+/// `tests/c/rdma_peer.c` as responder and requester: installations with the programs that were compiled with their headers.
+pub fn rdma(responder: (&Sdk, &Path), requester: (&Sdk, &Path)) -> (String, String) {
+    let runtime = responder.0.scratch("rdma");
+    let exchange = tempfile::tempdir().expect("a directory");
+    let start = |(sdk, program): (&Sdk, &Path), side: &str| {
+        let mut command = sdk.command(program, "run");
+        command.env("SOFTDOCA_RUNTIME_DIR", &runtime).arg(side);
+        start(command.arg(exchange.path()))
+    };
+    let (responder, requester) = (start(responder, "responder"), start(requester, "requester"));
+    let printed = output(requester, "requester");
+    (output(responder, "responder"), printed)
+}
+
 /// `examples/rdma_write.cpp`.
 pub fn write_to_a_peer(sdk: &Sdk, through: &[OsString]) {
     let program = sdk.program(
@@ -383,7 +397,7 @@ pub const PROGRAMS: &[&str] = &[
 ];
 
 /// The test programs for releases with `doca_cc_*`.
-pub const PROGRAMS_OF_2_X: &[&str] = &["cc"];
+pub const PROGRAMS_OF_2_X: &[&str] = &["cc", "names_2_5", "rdma_2_x"];
 
 /// Releases with `doca_cc_*`.
 pub const RELEASES_OF_2_X: [Release; 2] = [Release::V2_5, Release::V2_6];
