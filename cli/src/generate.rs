@@ -37,17 +37,15 @@ pub fn run(options: &Options) -> ExitCode {
 
 /// Command with the roles' flags, which the roles parse themselves.
 fn whole() -> Command {
-    let mut whole = lay_out(Cli::command()).version(env!("CARGO_PKG_VERSION"));
-    for role in &ROLES {
-        whole = whole.mut_subcommand(role.name, |command| {
-            let about = command.get_about().cloned().unwrap_or_default();
-            (role.command)(role.name)
-                .bin_name(format!("{NAME} {}", role.name))
-                .override_usage(format!("{NAME} {} [DOCA Flags] [Program Flags]", role.name))
-                .about(about)
-        });
-    }
-    whole
+    let roles = ROLES.iter().map(|role| {
+        (role.command)(role.name)
+            .bin_name(format!("{NAME} {}", role.name))
+            .override_usage(format!("{NAME} {} [DOCA Flags] [Program Flags]", role.name))
+            .about(role.about)
+    });
+    lay_out(Cli::command())
+        .version(env!("CARGO_PKG_VERSION"))
+        .subcommands(roles)
 }
 
 /// Names the section of a manual page with a command's examples, which clap_mangen calls EXTRA, and keeps its lines.
@@ -104,9 +102,7 @@ fn completions(shell: Shell, name: &str, command: &Command) -> Vec<u8> {
 fn write(directory: &Path) -> io::Result<usize> {
     let man = directory.join("usr/share/man/man1");
     fs::create_dir_all(&man)?;
-    let programs = reference_roles()
-        .iter()
-        .map(|role| (role.command)(role.program));
+    let programs = reference_roles().map(|role| (role.command)(role.program));
     for command in programs.chain([whole()]) {
         // Includes all subcommands that are not hidden.
         clap_mangen::generate_to(command.disable_help_subcommand(true), &man)?;
@@ -125,9 +121,7 @@ fn write(directory: &Path) -> io::Result<usize> {
     for (shell, place) in shells {
         let place = directory.join(place);
         fs::create_dir_all(&place)?;
-        let named = reference_roles()
-            .iter()
-            .map(|role| (role.program, (role.command)(role.program)));
+        let named = reference_roles().map(|role| (role.program, (role.command)(role.program)));
         for (name, command) in named.chain([(NAME, whole())]) {
             let file = place.join(shell.file_name(name));
             fs::write(file, completions(shell, name, &command))?;

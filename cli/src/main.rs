@@ -22,7 +22,9 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{
+    Arg, ArgAction, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, value_parser,
+};
 use deployment::implementation::{self, Implementation};
 use role_common::console::{self, EXIT_USAGE};
 use role_common::errln;
@@ -73,47 +75,24 @@ enum Command {
     /// The initiator of `bench` for measurements after pauses
     #[command(hide = true)]
     FirstIos(bench::FirstIosOptions),
-    /// The storage target: doca_storage_target_rdma
-    #[command(disable_help_flag = true)]
-    Target(RoleArguments),
-    /// The zero-copy service: doca_storage_comch_to_rdma_zero_copy
-    #[command(disable_help_flag = true)]
-    ZeroCopy(RoleArguments),
-    /// The compressing, erasure coding service: doca_storage_comch_to_rdma_gga_offload
-    #[command(disable_help_flag = true)]
-    GgaOffload(RoleArguments),
-    /// A disk of virtual machines: serves a storage by vhost-user-blk
-    #[command(disable_help_flag = true)]
-    VhostUserBlk(RoleArguments),
-    /// A network block device: serves a storage to programs that speak NBD
-    #[command(disable_help_flag = true)]
-    Nbd(RoleArguments),
-    /// The initiator: doca_storage_initiator_comch
-    #[command(disable_help_flag = true)]
-    Initiator(RoleArguments),
-    /// The generator of .sbc files for the gga_offload targets: doca_storage_gga_offload_sbc_generator
-    #[command(disable_help_flag = true)]
-    SbcGenerator(RoleArguments),
+    /// A role, with the arguments that it parses itself.
+    #[command(skip)]
+    Role(&'static Role, Vec<OsString>),
 }
 
-/// Arguments that are parsed by the role.
-#[derive(Debug, Args)]
-struct RoleArguments {
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    arguments: Vec<OsString>,
-}
-
-impl RoleArguments {
-    /// Arguments as a program gets them, starting with its name.
-    fn with_program_name(self) -> impl Iterator<Item = OsString> {
-        std::iter::once(OsString::from("doca-storage")).chain(self.arguments)
-    }
-}
-
-fn parsed() -> Result<Cli, clap::Error> {
-    let mut command = lay_out(Cli::command());
+fn parsed() -> Result<Option<Command>, clap::Error> {
+    let mut command = lay_out(Cli::command().subcommands(ROLES.iter().map(Role::subcommand)));
     let matches = command.try_get_matches_from_mut(std::env::args_os())?;
-    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+    if let Some((name, matches)) = matches.subcommand()
+        && let Some(role) = role_called(OsStr::new(name))
+    {
+        let arguments = matches.get_many(ROLE_ARGUMENTS).into_iter().flatten();
+        return Ok(Some(Command::Role(role, arguments.cloned().collect())));
+    }
+    match Cli::from_arg_matches(&matches) {
+        Ok(cli) => Ok(cli.command),
+        Err(error) => Err(error.format(&mut command)),
+    }
 }
 
 fn main() -> ExitCode {
@@ -122,7 +101,7 @@ fn main() -> ExitCode {
         return code;
     }
     let command = match parsed() {
-        Ok(cli) => cli.command,
+        Ok(command) => command,
         Err(error) => {
             if error.use_stderr() {
                 let text = error.render();
@@ -150,13 +129,8 @@ fn main() -> ExitCode {
         Command::Generate(options) => generate::run(&options),
         Command::Yardstick(options) => bench::run_yardstick(&options),
         Command::FirstIos(options) => bench::run_first_ios(&options),
-        Command::Target(role) => role_target::run(role.with_program_name()),
-        Command::ZeroCopy(role) => role_zero_copy::run(role.with_program_name()),
-        Command::GgaOffload(role) => role_gga_offload::run(role.with_program_name()),
-        Command::VhostUserBlk(role) => vhost_user_blk_frontend::run(role.with_program_name()),
-        Command::Nbd(role) => nbd_frontend::run(role.with_program_name()),
-        Command::Initiator(role) => role_initiator::run(role.with_program_name()),
-        Command::SbcGenerator(role) => role_sbc_generator::run(role.with_program_name()),
+        // Arguments as a program gets them, starting with its name.
+        Command::Role(role, arguments) => (role.run)([vec![NAME.into()], arguments].concat()),
     };
     console::conclude(NAME, code)
 }
@@ -217,64 +191,101 @@ fn conclude(command: &str, error: &(dyn Error + 'static)) -> ExitCode {
 struct Role {
     /// Subcommand.
     name: &'static str,
+    about: &'static str,
     /// Program name: that of the reference, if it has the role.
     program: &'static str,
+    /// `true` if the reference has the role: this program is installed under its program name, too.
+    is_reference: bool,
     /// Command with its flags, for a program of this name.
     command: fn(&'static str) -> clap::Command,
     run: fn(Vec<OsString>) -> ExitCode,
 }
 
-/// Number of roles of the reference.
-const REFERENCE_ROLES: usize = 5;
+/// Id of the argument with a role's arguments, which the role parses.
+const ROLE_ARGUMENTS: &str = "arguments";
 
-/// Roles of the reference, under whose names this program is installed.
-fn reference_roles() -> &'static [Role] {
-    &ROLES[..REFERENCE_ROLES]
+impl Role {
+    /// Subcommand that takes all arguments for the role.
+    fn subcommand(&self) -> clap::Command {
+        let arguments = Arg::new(ROLE_ARGUMENTS)
+            .action(ArgAction::Append)
+            .num_args(1..)
+            .trailing_var_arg(true)
+            .allow_hyphen_values(true)
+            .value_parser(value_parser!(OsString));
+        clap::Command::new(self.name)
+            .about(self.about)
+            .disable_help_flag(true)
+            .arg(arguments)
+    }
 }
 
-/// All roles, those of the reference first.
-static ROLES: [Role; REFERENCE_ROLES + 2] = [
+/// Roles of the reference, under whose names this program is installed.
+fn reference_roles() -> impl Iterator<Item = &'static Role> {
+    ROLES.iter().filter(|role| role.is_reference)
+}
+
+fn role_called(name: &OsStr) -> Option<&'static Role> {
+    ROLES.iter().find(|role| name == role.name)
+}
+
+/// All roles, in the order of the help.
+static ROLES: [Role; 7] = [
     Role {
         name: "target",
+        about: "The storage target: doca_storage_target_rdma",
         program: role_target::NAME,
+        is_reference: true,
         command: flags::command::<role_target::Flags>,
         run: |arguments| role_target::run(arguments),
     },
     Role {
         name: "zero-copy",
+        about: "The zero-copy service: doca_storage_comch_to_rdma_zero_copy",
         program: role_zero_copy::NAME,
+        is_reference: true,
         command: flags::command::<role_zero_copy::Flags>,
         run: |arguments| role_zero_copy::run(arguments),
     },
     Role {
         name: "gga-offload",
+        about: "The compressing, erasure coding service: doca_storage_comch_to_rdma_gga_offload",
         program: role_gga_offload::NAME,
+        is_reference: true,
         command: flags::command::<role_gga_offload::Flags>,
         run: |arguments| role_gga_offload::run(arguments),
     },
     Role {
+        name: "vhost-user-blk",
+        about: "A disk of virtual machines: serves a storage by vhost-user-blk",
+        program: vhost_user_blk_frontend::NAME,
+        is_reference: false,
+        command: flags::command::<vhost_user_blk_frontend::Flags>,
+        run: |arguments| vhost_user_blk_frontend::run(arguments),
+    },
+    Role {
+        name: "nbd",
+        about: "A network block device: serves a storage to programs that speak NBD",
+        program: nbd_frontend::NAME,
+        is_reference: false,
+        command: flags::command::<nbd_frontend::Flags>,
+        run: |arguments| nbd_frontend::run(arguments),
+    },
+    Role {
         name: "initiator",
+        about: "The initiator: doca_storage_initiator_comch",
         program: role_initiator::NAME,
+        is_reference: true,
         command: flags::command::<role_initiator::Flags>,
         run: |arguments| role_initiator::run(arguments),
     },
     Role {
         name: "sbc-generator",
+        about: "The generator of .sbc files for the gga_offload targets: doca_storage_gga_offload_sbc_generator",
         program: role_sbc_generator::NAME,
+        is_reference: true,
         command: flags::command::<role_sbc_generator::Flags>,
         run: |arguments| role_sbc_generator::run(arguments),
-    },
-    Role {
-        name: "nbd",
-        program: nbd_frontend::NAME,
-        command: flags::command::<nbd_frontend::Flags>,
-        run: |arguments| nbd_frontend::run(arguments),
-    },
-    Role {
-        name: "vhost-user-blk",
-        program: vhost_user_blk_frontend::NAME,
-        command: flags::command::<vhost_user_blk_frontend::Flags>,
-        run: |arguments| vhost_user_blk_frontend::run(arguments),
     },
 ];
 
@@ -292,6 +303,6 @@ fn role_help(arguments: &[OsString]) -> Option<ExitCode> {
     let [_, help, name] = arguments else {
         return None;
     };
-    let role = ROLES.iter().find(|role| name == OsStr::new(role.name))?;
+    let role = role_called(name)?;
     (help == OsStr::new("help")).then(|| (role.run)(vec![role.name.into(), "--help".into()]))
 }

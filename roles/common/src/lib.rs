@@ -8,6 +8,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod application;
+pub mod background;
 pub mod console;
 pub mod data_path;
 pub mod flags;

@@ -16,7 +16,7 @@ use control::{Failure, FirstFailure};
 use doca::ErrorCode;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use crate::jobs::Attachment;
+use crate::background::Attachment;
 
 /// Time for workers to exit before they are abandoned. It exceeds the duration of a DOCA call to a stopped process,
 /// which softdoca gives up after 3 s.
@@ -464,7 +464,7 @@ impl<D: DataPath> Worker<D> {
 
 impl<D: DataPath> Worker<D> {
     /// Stops all workers and waits for them. Those that do not exit in time are blocked by a peer, and are
-    /// [abandoned](crate::jobs).
+    /// [abandoned](crate::background).
     ///
     /// # Errors
     ///

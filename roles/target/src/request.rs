@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use doca::ErrorCode;
-use role_common::jobs::Attachment;
+use role_common::background::Attachment;
 use wire::io_message::Version as WireVersion;
 use wire::io_message::{self, IoMessage, IoMessageType, Repr};
 use wire::release::IoLayout;
