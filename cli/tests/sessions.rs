@@ -124,11 +124,12 @@ fn initiator_is_served_right_after_another_was_killed() {
         sandbox.short_run("read_write_data_validity_test", &[]);
     }
     service.signal(Signal::TERM);
-    let stderr = ended(service, 0);
-    let failed = |event: &LogEvent<'_>| matches!(event, LogEvent::SessionFailed(_));
-    assert_eq!(sessions_in(&stderr).filter(failed).count() as u64, ROUNDS);
     target.signal(Signal::TERM);
-    have_failed(target, ROUNDS, 2 * ROUNDS);
+    for process in [service, target] {
+        let stderr = ended(process, 0);
+        let failed = |event: &LogEvent<'_>| matches!(event, LogEvent::SessionFailed(_));
+        assert_eq!(sessions_in(&stderr).filter(failed).count() as u64, ROUNDS);
+    }
 }
 
 #[test]
@@ -190,7 +191,7 @@ fn target_survives_dying_services_and_malformed_messages() {
     ended(service, 0);
     wait_for_log(&target, LogEvent::SessionCompleted(2), 1);
     target.signal(Signal::INT);
-    have_failed(target, 1, 2);
+    ended(target, 0);
     assert_eq!(sandbox.leftovers(), Vec::<PathBuf>::new());
 }
 

@@ -204,8 +204,9 @@ mod tests {
             ("3.", None),
             ("3.3.", None),
             ("3.30", None),
+            ("2.9.1", Some(Api::V2_9)),
             ("3.2.x", None),
-            ("2.9", None),
+            ("2.7", None),
         ] {
             assert_eq!(Api::from_name(name), expected, "{name}");
         }
