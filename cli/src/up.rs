@@ -47,7 +47,7 @@ A process that ends is started again, after 0.5 to 10 s. SIGINT or SIGTERM ends 
 
 const LAYOUT: Layout = Layout::Gga;
 /// Number of targets.
-const TARGETS: usize = 3;
+const TARGETS: usize = LAYOUT.targets().len();
 /// Size of the disk's blocks in bytes.
 const BLOCK_SIZE: u32 = 4096;
 /// Pause before a process that has ended is started again, after the first time in succession, and at most.

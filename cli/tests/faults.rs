@@ -476,15 +476,27 @@ fn blocks_are_recorded_as_durable_while_the_set_is_closed() {
     for number in 0..3 {
         assert_eq!(since(&set, number), [0; 16]);
     }
-    let service = set.service(&[]);
-    let writer = set.writer(&content);
+    // A service that is killed leaves the set in use, until the targets are stopped.
+    let (service, writer) = (set.service(&[]), set.writer(&content));
     let now = since(&set, 0);
     assert_ne!(now, [0; 16]);
+    killed(service);
+    drop(writer);
+    for target in set.targets.iter().flatten() {
+        wait_for_log(target, LogEvent::SessionFailed(2), 1);
+        target.signal(Signal::INT);
+    }
+    for number in 0..3 {
+        document(set.targets[number].take().expect("it runs"));
+        assert_eq!(since(&set, number), [0; 16]);
+        set.start(number);
+    }
+    let used = (set.service(&[]), set.writer(&content));
     for number in 0..3 {
         set.kill(number);
-        assert_eq!(since(&set, number), now, "it was being used");
+        assert_eq!(since(&set, number), now, "it was used again");
     }
-    drop((writer, service));
+    drop(used);
 }
 
 /// With targets that were stopped or killed before it, so that its last writes are complete on some of the targets only.

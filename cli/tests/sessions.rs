@@ -129,6 +129,7 @@ fn initiator_is_served_right_after_another_was_killed() {
         let stderr = ended(process, 0);
         let failed = |event: &LogEvent<'_>| matches!(event, LogEvent::SessionFailed(_));
         assert_eq!(sessions_in(&stderr).filter(failed).count() as u64, ROUNDS);
+        assert_eq!(sessions_in(&stderr).count() as u64, 2 * ROUNDS);
     }
 }
 
@@ -191,7 +192,9 @@ fn target_survives_dying_services_and_malformed_messages() {
     ended(service, 0);
     wait_for_log(&target, LogEvent::SessionCompleted(2), 1);
     target.signal(Signal::INT);
-    ended(target, 0);
+    let sessions = [LogEvent::SessionFailed(1), LogEvent::SessionCompleted(2)];
+    let stderr = ended(target, 0);
+    assert!(sessions_in(&stderr).eq(sessions), "{stderr}");
     assert_eq!(sandbox.leftovers(), Vec::<PathBuf>::new());
 }
 

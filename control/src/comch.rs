@@ -10,12 +10,12 @@ use doca::{
     Event, Pe, Representor,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use wire::control::{ErrorResponse, FrameDecoder, Message, MessageType, Payload};
+use wire::control::{ErrorResponse, FrameDecoder, Message, Payload};
 
-use super::{ChannelEvent, ControlChannel, Interest, Opens, not_connected};
+use super::{ChannelEvent, ControlChannel, Interest, Opens, not_connected, refusal};
 use crate::budget::{Deadline, Quota, WAITING_CONNECTIONS};
-use crate::counts::{REFUSED_CONNECTIONS, REFUSED_REQUESTS};
-use crate::failure::{Failure, unexpected};
+use crate::counts::REFUSED_CONNECTIONS;
+use crate::failure::Failure;
 
 /// First and longest interval between attempts to connect to a server that does not exist yet.
 const FIRST_RETRY: Duration = Duration::from_millis(100);
@@ -97,12 +97,9 @@ impl Waiting {
                     return Ok(Some(request));
                 }
                 Some(ChannelEvent::Message(request)) => {
-                    REFUSED_REQUESTS.increment();
-                    self.refused.charge(1)?;
-                    let failure = unexpected(&request.payload, MessageType::QueryStorageRequest);
-                    tracing::warn!("{}: refused: {failure}", self.session.peer);
+                    let answer = refusal(&request, &mut self.refused, &self.session.peer)?;
                     pe.touch();
-                    self.session.send(server, &failure.response_to(&request))?;
+                    self.session.send(server, &answer)?;
                 }
                 Some(_) => {
                     return Err(Failure::new(

@@ -24,8 +24,10 @@ use std::time::{Duration, Instant};
 
 use doca::ErrorCode;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use wire::control::{Message, Payload};
+use wire::control::{Message, MessageType, Payload};
 
+use crate::budget::Quota;
+use crate::counts::REFUSED_REQUESTS;
 use crate::shutdown::Shutdown;
 
 pub use comch::{ComchClientChannel, ComchServerChannel};
@@ -34,6 +36,18 @@ pub use tcp::{TcpClientChannel, TcpServerChannel};
 
 /// Returns `true` for a request that begins a session.
 pub type Opens = fn(&Payload) -> bool;
+
+/// Charges a request of a client without a session that does not begin one, and returns the error to answer it with.
+///
+/// # Errors
+/// The client has sent too many of these.
+fn refusal(request: &Message, refused: &mut Quota, peer: &str) -> Result<Message, Failure> {
+    REFUSED_REQUESTS.increment();
+    refused.charge(1)?;
+    let failure = unexpected(&request.payload, MessageType::QueryStorageRequest);
+    tracing::warn!("{peer}: refused: {failure}");
+    Ok(failure.response_to(request))
+}
 
 /// An event of a control channel.
 #[derive(Debug, Clone, PartialEq, Eq)]

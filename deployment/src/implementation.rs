@@ -92,7 +92,7 @@ impl Layout {
         }
     }
 
-    pub fn targets(self) -> &'static [&'static str] {
+    pub const fn targets(self) -> &'static [&'static str] {
         match self {
             Self::ZeroCopy => &["target"],
             Self::Gga => &["data_1", "data_2", "data_p"],

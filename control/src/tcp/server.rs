@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 
 use doca::ErrorCode;
 use rustls::ServerConfig;
-use wire::control::{ErrorResponse, Message, MessageType, Payload};
+use wire::control::{ErrorResponse, Message, Payload};
 
 use super::stream::MessageStream;
 use super::transport::Transport;
 use crate::budget::{self, Connections, Deadline, Quota};
-use crate::counts::{REFUSED_CONNECTIONS, REFUSED_REQUESTS};
-use crate::failure::{Failure, unexpected};
+use crate::counts::REFUSED_CONNECTIONS;
+use crate::failure::Failure;
 use crate::network::{Host, HostPort};
-use crate::{ChannelEvent, ControlChannel, Interest, Opens, not_connected};
+use crate::{ChannelEvent, ControlChannel, Interest, Opens, not_connected, refusal};
 
 /// Pause of a listening socket after `accept` has failed, e.g. for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -63,11 +63,8 @@ impl Waiting {
                     return Ok(Some(request));
                 }
                 Some(ChannelEvent::Message(request)) => {
-                    REFUSED_REQUESTS.increment();
-                    self.refused.charge(1)?;
-                    let failure = unexpected(&request.payload, MessageType::QueryStorageRequest);
-                    tracing::warn!("{}: refused: {failure}", self.stream.peer());
-                    self.stream.send(&failure.response_to(&request))?;
+                    let answer = refusal(&request, &mut self.refused, self.stream.peer())?;
+                    self.stream.send(&answer)?;
                 }
                 Some(ChannelEvent::Closed) => {
                     return Err(Failure::new(

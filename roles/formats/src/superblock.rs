@@ -194,10 +194,16 @@ pub struct Superblock {
 }
 
 impl Superblock {
-    /// Returns `true` if the set is not in use: its last session was closed, and the next one has not begun to prepare. Nothing is written to the blocks until then.
+    /// Returns `true` if the last session of the set was closed.
     #[must_use]
-    pub fn is_at_rest(&self) -> bool {
-        matches!(self.state, RecordState::Clean | RecordState::Closing) && self.next == Epoch::NONE
+    pub fn is_closed(&self) -> bool {
+        matches!(self.state, RecordState::Clean | RecordState::Closing)
+    }
+
+    /// Returns `true` if no session uses the set: the last one was closed, and the next one has not begun to prepare. Nothing is written to the blocks until then.
+    #[must_use]
+    pub fn is_unused(&self) -> bool {
+        self.is_closed() && self.next == Epoch::NONE
     }
 
     /// Builds the request to persist this superblock.

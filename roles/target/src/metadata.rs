@@ -40,23 +40,23 @@ impl MetadataStore {
     /// Stores this superblock in place of the previous one. It survives the end of the process when this returns, and
     /// a power failure. A clean shutdown of the set is not recorded if the medium of the blocks has failed as a whole; the service knows of single I/Os that failed.
     ///
-    /// All blocks of a set at rest are durable, so that a restart of the machine leaves no doubt.
+    /// All blocks of a set that no session uses are durable: after a restart of the machine, it is reported as closed, and not as in doubt.
     pub(crate) fn persist(
         &mut self,
         superblock: Superblock,
         file: Option<&BackingFile>,
     ) -> Result<(), Failure> {
-        if let (RecordState::Clean | RecordState::Closing, Some(file)) = (superblock.state, file) {
+        if let (true, Some(file)) = (superblock.is_closed(), file) {
             file.check_medium()?;
         }
-        let is_at_rest = superblock.is_at_rest();
-        if let (true, Some(file)) = (is_at_rest, file) {
+        let is_unused = superblock.is_unused();
+        if let (true, Some(file)) = (is_unused, file) {
             // The record may become durable before blocks that were written earlier.
             file.make_durable()?;
         }
         let stored = StoredSuperblock {
             superblock,
-            since: (!is_at_rest).then_some(self.boot),
+            since: (!is_unused).then_some(self.boot),
         };
         self.write(stored, file)
     }
@@ -479,7 +479,7 @@ mod tests {
         let later = MetadataStore::new(Some(&blocks), TOMORROW);
         assert_eq!(later.superblock(), doubtful);
 
-        // A set at rest is durable. One that prepares for its next session is not at rest.
+        // The blocks of a set that no session uses are durable. One that prepares for its next session is in use.
         for state in [RecordState::Clean, RecordState::Closing] {
             let preparing = superblock(3, state);
             let closed = Superblock {

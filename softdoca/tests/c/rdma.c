@@ -93,17 +93,6 @@ static struct doca_rdma_task_receive *post(struct pair *pair, struct doca_buf *r
 	return task;
 }
 
-/* Submits, and waits until the task and the receive have completed. */
-static void deliver(struct pair *pair, struct doca_task *task)
-{
-	unsigned int before = pair->world.completed;
-
-	OK(doca_task_submit(task));
-	while (pair->world.completed + pair->world.failed < before + 2)
-		(void)doca_pe_progress(pair->world.pe);
-	CHECK(pair->world.failed == 0);
-}
-
 /* Sets and checks the connection of a task. */
 #define CONNECTION(kind, pair, task)                                                                                   \
 	do {                                                                                                           \
@@ -146,7 +135,7 @@ TEST(messages_are_sent_and_received, doca_rdma_create, doca_rdma_destroy, doca_r
 	OK(doca_rdma_task_send_allocate_init(pair.near, pair.near_connection, other, NO_DATA, &send));
 	BUF(send, src_buf, send, other, data);
 	CONNECTION(send, &pair, send);
-	deliver(&pair, doca_rdma_task_send_as_task(send));
+	deliver(&pair.world, doca_rdma_task_send_as_task(send));
 	CHECK(data_length(room) == 7 && memcmp(pair.world.memory + 4096, "message", 7) == 0);
 	CHECK(doca_rdma_task_receive_get_result_opcode(receive) == DOCA_RDMA_OPCODE_RECV_SEND);
 	CHECK(doca_rdma_task_receive_get_result_len(receive) == 7);
@@ -180,7 +169,7 @@ TEST(sends_carry_immediate_values, doca_rdma_task_send_imm_set_conf, doca_rdma_t
 	BUF(send_imm, src_buf, send, other, data);
 	BUF(send_imm, immediate_data, send, 1, 0x01020304);
 	CONNECTION(send_imm, &pair, send);
-	deliver(&pair, doca_rdma_task_send_imm_as_task(send));
+	deliver(&pair.world, doca_rdma_task_send_imm_as_task(send));
 	CHECK(data_length(room) == 7 && memcmp(pair.world.memory + 4096, "message", 7) == 0);
 	CHECK(doca_rdma_task_receive_get_result_opcode(receive) == DOCA_RDMA_OPCODE_RECV_SEND_WITH_IMM);
 	CHECK(doca_rdma_task_receive_get_result_immediate_data(receive) == 0x01020304);
@@ -269,7 +258,7 @@ TEST(writes_carry_immediate_values, doca_rdma_task_write_imm_set_conf, doca_rdma
 	BUF(write_imm, dst_buf, task, other, dst);
 	BUF(write_imm, immediate_data, task, 1, 0x04030201);
 	CONNECTION(write_imm, &pair, task);
-	deliver(&pair, doca_rdma_task_write_imm_as_task(task));
+	deliver(&pair.world, doca_rdma_task_write_imm_as_task(task));
 	CHECK(memcmp(pair.world.memory + 4096, "local", 5) == 0);
 	CHECK(doca_rdma_task_receive_get_result_opcode(receive) == DOCA_RDMA_OPCODE_RECV_WRITE_WITH_IMM);
 	CHECK(doca_rdma_task_receive_get_result_immediate_data(receive) == 0x04030201);
@@ -279,14 +268,6 @@ TEST(writes_carry_immediate_values, doca_rdma_task_write_imm_set_conf, doca_rdma
 	world_release(dst);
 	world_release(other);
 	pair_destroy(&pair);
-}
-
-static uint64_t word(const struct pair *pair, size_t offset)
-{
-	uint64_t value;
-
-	memcpy(&value, pair->world.memory + offset, sizeof(value));
-	return value;
 }
 
 TEST(remote_words_are_swapped, doca_rdma_task_atomic_cmp_swp_set_conf, doca_rdma_task_atomic_cmp_swp_allocate_init,
@@ -314,7 +295,7 @@ TEST(remote_words_are_swapped, doca_rdma_task_atomic_cmp_swp_set_conf, doca_rdma
 	BUF(atomic_cmp_swp, swap_data, task, 2, 9);
 	CONNECTION(atomic_cmp_swp, &pair, task);
 	world_run(&pair.world, doca_rdma_task_atomic_cmp_swp_as_task(task), true);
-	CHECK(word(&pair, 0) == 9 && word(&pair, 4096) == 5);
+	CHECK(word(&pair.world, 0) == 9 && word(&pair.world, 4096) == 5);
 	doca_task_free(doca_rdma_task_atomic_cmp_swp_as_task(task));
 	world_release(dst);
 	world_release(result);
@@ -345,7 +326,7 @@ TEST(remote_words_are_added_to, doca_rdma_task_atomic_fetch_add_set_conf, doca_r
 	BUF(atomic_fetch_add, add_data, task, 1, 7);
 	CONNECTION(atomic_fetch_add, &pair, task);
 	world_run(&pair.world, doca_rdma_task_atomic_fetch_add_as_task(task), true);
-	CHECK(word(&pair, 0) == 12 && word(&pair, 4096) == 5);
+	CHECK(word(&pair.world, 0) == 12 && word(&pair.world, 4096) == 5);
 	doca_task_free(doca_rdma_task_atomic_fetch_add_as_task(task));
 	world_release(dst);
 	world_release(result);

@@ -131,25 +131,6 @@ static struct doca_buf *remote(struct pair *pair, size_t offset, size_t length, 
 	return buf;
 }
 
-static uint64_t word(const struct pair *pair, size_t offset)
-{
-	uint64_t value;
-
-	memcpy(&value, pair->world.memory + offset, sizeof(value));
-	return value;
-}
-
-/* Submits, and waits until the task and the receive have completed. */
-static void deliver(struct pair *pair, struct doca_task *task)
-{
-	unsigned int before = pair->world.completed;
-
-	OK(doca_task_submit(task));
-	while (pair->world.completed + pair->world.failed < before + 2)
-		(void)doca_pe_progress(pair->world.pe);
-	CHECK(pair->world.failed == 0);
-}
-
 TEST(contexts_run_when_they_are_connected, doca_rdma_create_2_6, doca_rdma_export_2_6, doca_rdma_connect_2_6)
 {
 	struct pair pair;
@@ -205,14 +186,14 @@ TEST(messages_are_sent_and_received, doca_rdma_task_send_allocate_init_2_6, doca
 	OK(doca_task_submit(doca_rdma_task_receive_as_task(receive)));
 	OK(doca_rdma_task_send_allocate_init(pair.near, data, NO_DATA, &send));
 	CHECK(doca_rdma_task_send_get_src_buf(send) == data);
-	deliver(&pair, doca_rdma_task_send_as_task(send));
+	deliver(&pair.world, doca_rdma_task_send_as_task(send));
 	CHECK(data_length(room) == 7 && memcmp(pair.world.memory + 4096, "message", 7) == 0);
 	CHECK(doca_rdma_task_receive_get_result_len(receive) == 7);
 	CHECK(doca_rdma_task_receive_get_result_opcode(receive) == DOCA_RDMA_OPCODE_RECV_SEND);
 
 	OK(doca_task_submit(doca_rdma_task_receive_as_task(receive)));
 	OK(doca_rdma_task_send_imm_allocate_init(pair.near, data, 0x01020304, NO_DATA, &immediate));
-	deliver(&pair, doca_rdma_task_send_imm_as_task(immediate));
+	deliver(&pair.world, doca_rdma_task_send_imm_as_task(immediate));
 	CHECK(data_length(room) == 14 && memcmp(pair.world.memory + 4103, "message", 7) == 0);
 	CHECK(doca_rdma_task_receive_get_result_opcode(receive) == DOCA_RDMA_OPCODE_RECV_SEND_WITH_IMM);
 	CHECK(doca_rdma_task_receive_get_result_immediate_data(receive) == 0x01020304);
@@ -254,7 +235,7 @@ TEST(remote_memory_is_read_and_written, doca_rdma_task_read_allocate_init_2_6, d
 	OK(doca_rdma_task_receive_allocate_init(pair.far, NULL, NO_DATA, &receive));
 	OK(doca_task_submit(doca_rdma_task_receive_as_task(receive)));
 	OK(doca_rdma_task_write_imm_allocate_init(pair.near, data, remote_room, 0x04030201, NO_DATA, &immediate));
-	deliver(&pair, doca_rdma_task_write_imm_as_task(immediate));
+	deliver(&pair.world, doca_rdma_task_write_imm_as_task(immediate));
 	CHECK(memcmp(pair.world.memory + 8192, "locallocal", 10) == 0);
 	CHECK(doca_rdma_task_receive_get_result_opcode(receive) == DOCA_RDMA_OPCODE_RECV_WRITE_WITH_IMM);
 	CHECK(doca_rdma_task_receive_get_result_immediate_data(receive) == 0x04030201);
@@ -283,11 +264,11 @@ TEST(remote_words_are_changed_atomically, doca_rdma_task_atomic_cmp_swp_allocate
 	result = world_room(&pair.world, 4096, 8);
 	OK(doca_rdma_task_atomic_cmp_swp_allocate_init(pair.near, dst, result, 0, 42, NO_DATA, &swap));
 	world_run(&pair.world, doca_rdma_task_atomic_cmp_swp_as_task(swap), true);
-	CHECK(word(&pair, 0) == 42 && word(&pair, 4096) == 0);
+	CHECK(word(&pair.world, 0) == 42 && word(&pair.world, 4096) == 0);
 	OK(doca_buf_reset_data_len(result));
 	OK(doca_rdma_task_atomic_fetch_add_allocate_init(pair.near, dst, result, 3, NO_DATA, &add));
 	world_run(&pair.world, doca_rdma_task_atomic_fetch_add_as_task(add), true);
-	CHECK(word(&pair, 0) == 45 && word(&pair, 4096) == 42);
+	CHECK(word(&pair.world, 0) == 45 && word(&pair.world, 4096) == 42);
 	doca_task_free(doca_rdma_task_atomic_cmp_swp_as_task(swap));
 	doca_task_free(doca_rdma_task_atomic_fetch_add_as_task(add));
 	world_release(dst);
@@ -330,10 +311,10 @@ TEST(events_of_peers_are_got_and_changed, doca_rdma_task_remote_net_sync_event_g
 	OK(doca_rdma_task_remote_net_sync_event_notify_add_allocate_init(pair.near, handle, result, 3, NO_DATA, &add));
 	world_run(&pair.world, doca_rdma_task_remote_net_sync_event_notify_add_as_task(add), true);
 	OK(doca_sync_event_get(event, &value));
-	CHECK(value == 45 && word(&pair, 8192) == 42);
+	CHECK(value == 45 && word(&pair.world, 8192) == 42);
 	OK(doca_rdma_task_remote_net_sync_event_get_allocate_init(pair.near, handle, room, NO_DATA, &get));
 	world_run(&pair.world, doca_rdma_task_remote_net_sync_event_get_as_task(get), true);
-	CHECK(word(&pair, 4096) == 45);
+	CHECK(word(&pair.world, 4096) == 45);
 	CHECK(doca_rdma_task_remote_net_sync_event_get_get_result_len(get) == 8);
 
 	doca_task_free(doca_rdma_task_remote_net_sync_event_get_as_task(get));

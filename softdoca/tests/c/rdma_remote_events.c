@@ -72,14 +72,6 @@ static void pair_destroy(struct pair *pair)
 	world_destroy(&pair->world);
 }
 
-static uint64_t word(const struct pair *pair, size_t offset)
-{
-	uint64_t value;
-
-	memcpy(&value, pair->world.memory + offset, sizeof(value));
-	return value;
-}
-
 /* Checks and replaces a field of a task. */
 #define FIELD(kind, field, task, old, new)                                                                             \
 	do {                                                                                                           \
@@ -111,7 +103,7 @@ TEST(events_of_peers_are_got, doca_rdma_task_remote_net_sync_event_get_set_conf,
 	FIELD(get, sync_event, task, pair.other, pair.remote);
 	FIELD(get, rdma_connection, task, pair.spare, pair.connection);
 	world_run(&pair.world, doca_rdma_task_remote_net_sync_event_get_as_task(task), true);
-	CHECK(word(&pair, 0) == 42 && word(&pair, 4096) == 0);
+	CHECK(word(&pair.world, 0) == 42 && word(&pair.world, 4096) == 0);
 	CHECK(data_length(dst) == 8);
 	CHECK(doca_rdma_task_remote_net_sync_event_get_get_result_len(task) == 8);
 	doca_task_free(doca_rdma_task_remote_net_sync_event_get_as_task(task));
@@ -184,7 +176,7 @@ TEST(events_of_peers_are_added_to, doca_rdma_task_remote_net_sync_event_notify_a
 	FIELD(notify_add, rdma_connection, task, pair.spare, pair.connection);
 	world_run(&pair.world, doca_rdma_task_remote_net_sync_event_notify_add_as_task(task), true);
 	OK(doca_sync_event_get(pair.event, &value));
-	CHECK(value == 42 && word(&pair, 0) == 40 && word(&pair, 4096) == 0);
+	CHECK(value == 42 && word(&pair.world, 0) == 40 && word(&pair.world, 4096) == 0);
 	doca_task_free(doca_rdma_task_remote_net_sync_event_notify_add_as_task(task));
 	world_release(result);
 	world_release(other);

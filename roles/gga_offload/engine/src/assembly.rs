@@ -248,10 +248,8 @@ pub fn assemble(
     if known.any(|it| it.epoch == committed && it.state == RecordState::Clean) {
         // A copy made while the set was in use does not say that the set was closed since. One that prepares for a later epoch was in use after that. Targets record
         // that the set is closed before any of them is clean, and are not in doubt then.
-        current = known.targets(|it| {
-            let is_in_use = matches!(it.state, RecordState::InUse | RecordState::InDoubt);
-            it.epoch == committed && (!is_in_use || it.next != Epoch::NONE)
-        });
+        current =
+            known.targets(|it| it.epoch == committed && (it.is_closed() || it.next != Epoch::NONE));
     }
     let copies = old_copies(&known, current, logs);
     if current.minus(copies).len() >= 2 {
@@ -276,7 +274,7 @@ pub fn assemble(
     }
     // One that only prepares for the committed epoch may say that an earlier one was closed.
     let mut members = known.members(current);
-    let is_unclean = !members.all(|it| is_closed(it) && it.epoch == committed);
+    let is_unclean = !members.all(|it| it.is_closed() && it.epoch == committed);
     let mut unsettled = Vec::new();
     for target in current.iter() {
         let log = &logs[target.number()];
@@ -320,10 +318,6 @@ pub fn assemble(
     })
 }
 
-fn is_closed(superblock: &Superblock) -> bool {
-    matches!(superblock.state, RecordState::Clean | RecordState::Closing)
-}
-
 /// Returns the targets that lack a write which, according to another target's log, was complete on all members: copies of a disk from within the last session, whose
 /// superblocks are those of that session. The log of a rebuilt target lacks the versions, too, but has the same retired bound since the flush at the end of the
 /// rebuild. The bound is in memory until further versions are written: if the target's process was restarted, the target is rebuilt again.
@@ -334,7 +328,7 @@ fn old_copies(known: &Known, current: Targets, logs: &[Log; 3]) -> Targets {
     let Some(retired) = retired.max() else {
         return Targets::NONE;
     };
-    let closed = known.targets(|it| is_closed(it) && it.epoch.number >= retired.epoch);
+    let closed = known.targets(|it| it.is_closed() && it.epoch.number >= retired.epoch);
     let mut copies = Targets::NONE;
     for target in current.minus(closed).iter() {
         let is_behind = logs[target.number()].last.is_none_or(|last| {

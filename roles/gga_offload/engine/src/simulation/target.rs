@@ -366,7 +366,7 @@ impl SimulatedTarget {
     pub(super) fn persist(&mut self, superblock: Superblock) {
         self.disk.sync();
         self.disk.superblock = Some(superblock);
-        self.disk.since = (!superblock.is_at_rest()).then_some(self.boot);
+        self.disk.since = (!superblock.is_unused()).then_some(self.boot);
     }
 
     /// Makes everything durable at a clean shutdown.
