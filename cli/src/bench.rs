@@ -27,10 +27,10 @@ use clap::{Args, ValueEnum, value_parser};
 use control::shutdown::Shutdown;
 use indicatif::{ProgressBar, ProgressStyle};
 use role_common::{errln, outln, signals};
+use table::Layout;
 use tabled::builder::Builder;
 use tempfile::NamedTempFile;
 
-use crate::table::{self, Layout};
 use crate::{Result, implementation, usage};
 
 const HELP: &str = "\

@@ -24,7 +24,7 @@ use role_common::{flags, outln};
 use serde::Serialize;
 use tabled::builder::Builder;
 
-use crate::{Result, exit_code, table, usage};
+use crate::{Result, exit_code, usage};
 use faults::{CableOptions, Faults, NetworkOptions};
 use hammer::{Hammer, IntruderOptions, LoadOptions, Simulate, VerifierOptions};
 use layout::Layout;

@@ -10,7 +10,9 @@ use clap_complete::{Generator as _, Shell};
 use role_common::flags::lay_out;
 use role_common::{errln, outln};
 
-use crate::{Cli, NAME, ROLES, reference_roles};
+use role_programs::ROLES;
+
+use crate::{Cli, NAME};
 
 #[derive(Debug, Args)]
 pub struct Options {
@@ -102,7 +104,10 @@ fn completions(shell: Shell, name: &str, command: &Command) -> Vec<u8> {
 fn write(directory: &Path) -> io::Result<usize> {
     let man = directory.join("usr/share/man/man1");
     fs::create_dir_all(&man)?;
-    let programs = reference_roles().map(|role| (role.command)(role.program));
+    let programs = ROLES
+        .iter()
+        .filter(|role| role.is_reference)
+        .map(|role| (role.command)(role.program));
     for command in programs.chain([whole()]) {
         // Includes all subcommands that are not hidden.
         clap_mangen::generate_to(command.disable_help_subcommand(true), &man)?;
@@ -121,7 +126,10 @@ fn write(directory: &Path) -> io::Result<usize> {
     for (shell, place) in shells {
         let place = directory.join(place);
         fs::create_dir_all(&place)?;
-        let named = reference_roles().map(|role| (role.program, (role.command)(role.program)));
+        let named = ROLES
+            .iter()
+            .filter(|role| role.is_reference)
+            .map(|role| (role.program, (role.command)(role.program)));
         for (name, command) in named.chain([(NAME, whole())]) {
             let file = place.join(shell.file_name(name));
             fs::write(file, completions(shell, name, &command))?;

@@ -7,28 +7,20 @@
 
 mod bench;
 mod conformance;
-mod demo;
 mod generate;
 mod monitor;
 mod sdk;
 mod set;
-mod table;
 mod up;
 
 use std::error::Error;
-use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::io::Write as _;
-use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{
-    Arg, ArgAction, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, value_parser,
-};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use deployment::implementation::{self, Implementation};
-use role_common::console::{self, EXIT_USAGE};
+use role_common::console::EXIT_USAGE;
 use role_common::errln;
-use role_common::flags::{self, lay_out};
 
 const NAME: &str = "doca-storage";
 
@@ -75,64 +67,37 @@ enum Command {
     /// The initiator of `bench` for measurements after pauses
     #[command(hide = true)]
     FirstIos(bench::FirstIosOptions),
-    /// A role, with the arguments that it parses itself.
-    #[command(skip)]
-    Role(&'static Role, Vec<OsString>),
-}
-
-fn parsed() -> Result<Option<Command>, clap::Error> {
-    let mut command = lay_out(Cli::command().subcommands(ROLES.iter().map(Role::subcommand)));
-    let matches = command.try_get_matches_from_mut(std::env::args_os())?;
-    if let Some((name, matches)) = matches.subcommand()
-        && let Some(role) = role_called(OsStr::new(name))
-    {
-        let arguments = matches.get_many(ROLE_ARGUMENTS).into_iter().flatten();
-        return Ok(Some(Command::Role(role, arguments.cloned().collect())));
-    }
-    match Cli::from_arg_matches(&matches) {
-        Ok(cli) => Ok(cli.command),
-        Err(error) => Err(error.format(&mut command)),
-    }
 }
 
 fn main() -> ExitCode {
-    let arguments: Vec<OsString> = std::env::args_os().collect();
-    if let Some(code) = run_as_program(&arguments).or_else(|| role_help(&arguments)) {
-        return code;
-    }
-    let command = match parsed() {
-        Ok(command) => command,
-        Err(error) => {
-            if error.use_stderr() {
-                let text = error.render();
-                match console::is_coloured(&std::io::stderr()) {
-                    true => console::print_error(format_args!("{}", text.ansi())),
-                    false => console::print_error(format_args!("{text}")),
-                }
-            } else {
-                // Help and version.
-                console::printed(error.print().and_then(|()| std::io::stdout().flush()));
-            }
-            let code = u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
-            return console::conclude(NAME, code);
+    role_programs::main(Cli::command(), |matches| {
+        let command = Cli::from_arg_matches(matches)?.command;
+        Ok(command.unwrap_or_default().run())
+    })
+}
+
+impl Command {
+    fn run(&self) -> ExitCode {
+        match self {
+            Self::Demo(options) => demo::run(options),
+            Self::Up(options) => up::run(options),
+            Self::Bench(options) => bench::run(options),
+            Self::Conformance(options) => conformance::run(options),
+            Self::Sdk(options) => sdk::run(options),
+            Self::Set(options) => set::run(options),
+            Self::Status(options) => monitor::status(options),
+            Self::Top(options) => monitor::top(options),
+            Self::Generate(options) => generate::run(options),
+            Self::Yardstick(options) => bench::run_yardstick(options),
+            Self::FirstIos(options) => bench::run_first_ios(options),
         }
-    };
-    let code = match command.unwrap_or_else(|| Command::Demo(demo::Options::default())) {
-        Command::Demo(options) => demo::run(&options),
-        Command::Up(options) => up::run(&options),
-        Command::Bench(options) => bench::run(&options),
-        Command::Conformance(options) => conformance::run(&options),
-        Command::Sdk(options) => sdk::run(&options),
-        Command::Set(options) => set::run(&options),
-        Command::Status(options) => monitor::status(&options),
-        Command::Top(options) => monitor::top(&options),
-        Command::Generate(options) => generate::run(&options),
-        Command::Yardstick(options) => bench::run_yardstick(&options),
-        Command::FirstIos(options) => bench::run_first_ios(&options),
-        // Arguments as a program gets them, starting with its name.
-        Command::Role(role, arguments) => (role.run)([vec![NAME.into()], arguments].concat()),
-    };
-    console::conclude(NAME, code)
+    }
+}
+
+impl Default for Command {
+    fn default() -> Self {
+        Self::Demo(demo::Options::default())
+    }
 }
 
 // Errors of commands, and their exit status: 1 for failures, 2 for wrong usage.
@@ -181,128 +146,4 @@ fn conclude(command: &str, error: &(dyn Error + 'static)) -> ExitCode {
     } else {
         ExitCode::FAILURE
     }
-}
-
-// Roles of this program: as subcommands, and selected by the name of the executable if it is that of a reference
-// program.
-
-/// A role, or a front end.
-#[derive(Debug, Clone, Copy)]
-struct Role {
-    /// Subcommand.
-    name: &'static str,
-    about: &'static str,
-    /// Program name: that of the reference, if it has the role.
-    program: &'static str,
-    /// `true` if the reference has the role: this program is installed under its program name, too.
-    is_reference: bool,
-    /// Command with its flags, for a program of this name.
-    command: fn(&'static str) -> clap::Command,
-    run: fn(Vec<OsString>) -> ExitCode,
-}
-
-/// Id of the argument with a role's arguments, which the role parses.
-const ROLE_ARGUMENTS: &str = "arguments";
-
-impl Role {
-    /// Subcommand that takes all arguments for the role.
-    fn subcommand(&self) -> clap::Command {
-        let arguments = Arg::new(ROLE_ARGUMENTS)
-            .action(ArgAction::Append)
-            .num_args(1..)
-            .trailing_var_arg(true)
-            .allow_hyphen_values(true)
-            .value_parser(value_parser!(OsString));
-        clap::Command::new(self.name)
-            .about(self.about)
-            .disable_help_flag(true)
-            .arg(arguments)
-    }
-}
-
-/// Roles of the reference, under whose names this program is installed.
-fn reference_roles() -> impl Iterator<Item = &'static Role> {
-    ROLES.iter().filter(|role| role.is_reference)
-}
-
-fn role_called(name: &OsStr) -> Option<&'static Role> {
-    ROLES.iter().find(|role| name == role.name)
-}
-
-/// All roles, in the order of the help.
-static ROLES: [Role; 7] = [
-    Role {
-        name: "target",
-        about: "The storage target: doca_storage_target_rdma",
-        program: role_target::NAME,
-        is_reference: true,
-        command: flags::command::<role_target::Flags>,
-        run: |arguments| role_target::run(arguments),
-    },
-    Role {
-        name: "zero-copy",
-        about: "The zero-copy service: doca_storage_comch_to_rdma_zero_copy",
-        program: role_zero_copy::NAME,
-        is_reference: true,
-        command: flags::command::<role_zero_copy::Flags>,
-        run: |arguments| role_zero_copy::run(arguments),
-    },
-    Role {
-        name: "gga-offload",
-        about: "The compressing, erasure coding service: doca_storage_comch_to_rdma_gga_offload",
-        program: role_gga_offload::NAME,
-        is_reference: true,
-        command: flags::command::<role_gga_offload::Flags>,
-        run: |arguments| role_gga_offload::run(arguments),
-    },
-    Role {
-        name: "vhost-user-blk",
-        about: "A disk of virtual machines: serves a storage by vhost-user-blk",
-        program: vhost_user_blk_frontend::NAME,
-        is_reference: false,
-        command: flags::command::<vhost_user_blk_frontend::Flags>,
-        run: |arguments| vhost_user_blk_frontend::run(arguments),
-    },
-    Role {
-        name: "nbd",
-        about: "A network block device: serves a storage to programs that speak NBD",
-        program: nbd_frontend::NAME,
-        is_reference: false,
-        command: flags::command::<nbd_frontend::Flags>,
-        run: |arguments| nbd_frontend::run(arguments),
-    },
-    Role {
-        name: "initiator",
-        about: "The initiator: doca_storage_initiator_comch",
-        program: role_initiator::NAME,
-        is_reference: true,
-        command: flags::command::<role_initiator::Flags>,
-        run: |arguments| role_initiator::run(arguments),
-    },
-    Role {
-        name: "sbc-generator",
-        about: "The generator of .sbc files for the gga_offload targets: doca_storage_gga_offload_sbc_generator",
-        program: role_sbc_generator::NAME,
-        is_reference: true,
-        command: flags::command::<role_sbc_generator::Flags>,
-        run: |arguments| role_sbc_generator::run(arguments),
-    },
-];
-
-/// Runs the role whose program name this was started under, through a link of that name.
-fn run_as_program(arguments: &[OsString]) -> Option<ExitCode> {
-    let program = Path::new(arguments.first()?).file_name()?;
-    let role = ROLES
-        .iter()
-        .find(|role| program == OsStr::new(role.program))?;
-    Some((role.run)(arguments.to_vec()))
-}
-
-/// Runs `help ROLE`: roles print their own help.
-fn role_help(arguments: &[OsString]) -> Option<ExitCode> {
-    let [_, help, name] = arguments else {
-        return None;
-    };
-    let role = role_called(name)?;
-    (help == OsStr::new("help")).then(|| (role.run)(vec![role.name.into(), "--help".into()]))
 }

@@ -12,9 +12,9 @@ use control::network::HostPort;
 use metrics::MetricsAddress;
 use role_common::{errln, outln};
 use serde_json::{Value, json};
+use table::Layout;
 use tabled::builder::Builder;
 
-use crate::table::{self, Layout};
 use samples::Role;
 
 pub use top::{Options as TopOptions, run as top};

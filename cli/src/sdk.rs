@@ -17,7 +17,7 @@ use softdoca_sdk::{Directories, Layout, Release, Side, environment, install};
 use tabled::builder::Builder;
 use tempfile::TempDir;
 
-use crate::{Result, table, usage};
+use crate::{Result, usage};
 
 const EXAMPLES: &str = "\
 Examples:

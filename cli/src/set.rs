@@ -17,7 +17,7 @@ use serde::Serialize;
 use tabled::builder::Builder;
 use wire::control::RecordState;
 
-use crate::{Result, exit_code, table, usage};
+use crate::{Result, exit_code, usage};
 
 const EXAMPLES: &str = "\
 Examples:

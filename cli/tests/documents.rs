@@ -12,44 +12,23 @@ pub fn root() -> &'static Path {
         .expect("the workspace")
 }
 
+/// Directories of the workspace's crates.
+fn workspace_members() -> Vec<String> {
+    let text = fs::read_to_string(root().join("Cargo.toml")).expect("the workspace's manifest");
+    let manifest: toml::Table = text.parse().expect("TOML");
+    let members = manifest["workspace"]["members"]
+        .as_array()
+        .expect("an array");
+    let directory = |member: &toml::Value| member.as_str().expect("a directory").to_owned();
+    members.iter().map(directory).collect()
+}
+
 /// All Markdown files of the root, of `docs/` and of the crates' READMEs.
 pub fn documents() -> Vec<PathBuf> {
-    let directories = [
-        ".",
-        "docs/src",
-        "bench",
-        "bench/yardstick",
-        "cli",
-        "conformance",
-        "control",
-        "deployment",
-        "doca",
-        "doca-sys",
-        "doca-sys/abi",
-        "frontends/nbd",
-        "frontends/vhost_user_blk",
-        "fuzz",
-        "fuzz/properties",
-        "metrics",
-        "proto",
-        "roles/common",
-        "roles/gga_offload",
-        "roles/initiator",
-        "roles/sbc_generator",
-        "roles/target",
-        "roles/target/disk_queue",
-        "roles/zero_copy",
-        "softdoca",
-        "softdoca/migrate",
-        "softdoca/net",
-        "softdoca/sdk",
-        "softdoca/shared",
-        "volume",
-        "wire",
-        "wire/codegen",
-    ];
+    let members = workspace_members();
+    let directories = [".", "docs/src", "proto"].into_iter();
     let mut found = Vec::new();
-    for directory in directories {
+    for directory in directories.chain(members.iter().map(String::as_str)) {
         let Ok(entries) = fs::read_dir(root().join(directory)) else {
             continue;
         };

@@ -18,7 +18,6 @@ use serde::Serialize;
 use tabled::builder::Builder;
 
 use super::{LayoutChoice, ReportOptions, Result, seconds, try_all, usage};
-use crate::table;
 
 const FAULTS_HELP: &str = "\
 A fault is named by its deployment, role, phase and signal: faults.gga: data_p, init_storage_request, SIGKILL. The phases are: waiting

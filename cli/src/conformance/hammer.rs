@@ -25,7 +25,6 @@ use serde::Serialize;
 use tabled::builder::Builder;
 
 use super::{LayoutChoice, ReportOptions, Result, exit_code, seconds, usage};
-use crate::table;
 
 const HAMMER_HELP: &str = "\
 Starts real processes: a service, its targets with backing files, a load in place of the initiator, and a verifier that receives no faults.

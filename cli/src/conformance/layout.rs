@@ -11,7 +11,6 @@ use serde::Serialize;
 use tabled::builder::Builder;
 
 use super::{ReportOptions, Result, exit_code, usage};
-use crate::table;
 
 #[derive(Debug, Args)]
 pub(super) struct Layout {

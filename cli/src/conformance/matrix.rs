@@ -17,7 +17,7 @@ use serde::Serialize;
 use tabled::builder::Builder;
 
 use super::{LayoutChoice, ReportOptions, Result, WEEK, seconds, try_all, usage};
-use crate::{implementation, table};
+use crate::implementation;
 
 const HELP: &str = "\
 The name of a mix lists the implementations of the initiator, the service, and the target (or data_1, data_2 and data_p), separated

@@ -21,7 +21,6 @@ use rustix::process::{Pid, Signal, kill_process};
 use wire::release::Release;
 
 use super::{ReportOptions, Result, progress, role, seconds, usage};
-use crate::table;
 
 /// Number of retries of a check after a crash of the reference: 8 are too few.
 const CRASH_RETRIES: u32 = 60;

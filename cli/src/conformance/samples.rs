@@ -14,7 +14,7 @@ use serde::Serialize;
 use tabled::builder::Builder;
 
 use super::{ReportOptions, Result, WEEK, exit_code, seconds, shortened, usage};
-use crate::table::{self, Layout};
+use table::Layout;
 
 const HELP: &str = "\
 The exit status is 0 if all runs passed, 1 if one did not, and 2 for wrong usage. A run whose program is missing has not passed.

@@ -14,7 +14,6 @@ use tabled::builder::Builder;
 
 use super::hammer::random_seed;
 use super::{ReportOptions, Result, exit_code, seconds, usage};
-use crate::table;
 
 const HELP: &str = "\
 Starts deployments of real processes, and attacks each promise of SECURITY.md to users of the storage: processes are killed, stopped and

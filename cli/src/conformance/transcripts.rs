@@ -27,7 +27,7 @@ use tabled::builder::Builder;
 use wire::sbc;
 
 use super::{ReportOptions, Result, seconds, usage};
-use crate::table::{self, Layout};
+use table::Layout;
 
 // A relay that records the messages between services and targets.
 

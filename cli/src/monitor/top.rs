@@ -16,7 +16,7 @@ use role_common::{console, errln, signals};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::table::broken;
+use table::broken;
 
 use super::samples::Role;
 use super::{Endpoint, Observed, bytes, count, endpoint, observe, time};

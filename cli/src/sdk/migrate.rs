@@ -17,7 +17,7 @@ use softdoca_migrate::{
 };
 use tabled::builder::Builder;
 
-use crate::{Result, exit_code, table, usage};
+use crate::{Result, exit_code, usage};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -264,7 +264,7 @@ mod tests {
         assert!(
             committed == table(),
             "softdoca/FUNCTIONS.md is not what the table of functions says; write it anew with \
-             `cargo run -- sdk functions > softdoca/FUNCTIONS.md`"
+             `cargo run -p doca-storage -- sdk functions > softdoca/FUNCTIONS.md`"
         );
     }
 }

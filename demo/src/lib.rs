@@ -6,6 +6,10 @@
 //! * [`sessions`]: processes of the sessions and their command lines;
 //! * [`report`]: the table and the verdict.
 
+#![forbid(unsafe_code)]
+// They panic if the stream is closed or full: see role_common::console.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod plan;
 mod report;
 mod sessions;
@@ -24,7 +28,6 @@ use role_common::console::EXIT_USAGE;
 use role_common::{errln, flags, outln, signals};
 use role_formats::stored_block::MatrixType;
 
-use crate::table;
 use plan::{Content, Plan};
 use report::{Report, Row};
 use sessions::Sessions;

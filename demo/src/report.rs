@@ -11,7 +11,7 @@ use tabled::builder::Builder;
 use super::plan::{Expected, Plan, Run};
 use super::sessions::Session;
 use super::volume::Image;
-use crate::table::{self, Layout};
+use table::Layout;
 
 /// A session in the table.
 #[derive(Debug, Serialize)]
@@ -236,8 +236,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::demo::Options;
-    use crate::demo::plan::Content;
+    use crate::Options;
+    use crate::plan::Content;
 
     fn row(service_ios: u64) -> Row {
         let content = Content {

@@ -460,7 +460,7 @@ const LARGE_IOS: u64 = 4 << 20;
 const LARGEST_STORAGE: u64 = 2 << 30;
 
 /// Default for `--content`: a real file of about 100 KB, embedded in the program.
-const BUNDLED: &[u8] = include_bytes!("../../../Cargo.lock");
+const BUNDLED: &[u8] = include_bytes!("../../Cargo.lock");
 const BUNDLED_NAME: &str = "the bundled text";
 
 /// File with the data of the storage.

@@ -1,4 +1,5 @@
-//! Tables that fit the terminal.
+//! Output of the commands: tables that fit the terminal, and lines wrapped to it.
+#![forbid(unsafe_code)]
 
 use std::borrow::Cow;
 
@@ -153,13 +154,13 @@ pub fn command(line: &str) -> String {
     }
 }
 
-/// Prints a line of text to standard output, wrapped to [`width`].
+/// Prints a line of text to standard output, wrapped to [`width()`].
+#[macro_export]
 macro_rules! say {
     ($($argument:tt)*) => {
-        ::role_common::outln!("{}", $crate::table::prose(&::std::format!($($argument)*)))
+        ::role_common::outln!("{}", $crate::prose(&::std::format!($($argument)*)))
     };
 }
-pub(crate) use say;
 
 #[cfg(test)]
 mod tests {
