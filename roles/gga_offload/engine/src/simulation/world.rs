@@ -2303,6 +2303,8 @@ impl<'a> World<'a> {
         if !is_exposed && self.targets.iter().all(|it| it.is_well) || !self.is_shown_as_healthy() {
             return;
         }
+        // The rebuilt target is a member: the next service is started without the flag.
+        (self.rebuild, self.is_poisoned) = (None, false);
         let now = self.now;
         let Some(service) = self.service_ref(self.client) else {
             return;
@@ -2328,10 +2330,6 @@ impl<'a> World<'a> {
         }
         if is_new {
             self.check_redundancy(false);
-        }
-        if self.rebuild.is_some_and(|target| served.contains(&target)) {
-            // It is rebuilt, and the next service is started without the flag.
-            (self.rebuild, self.is_poisoned) = (None, false);
         }
         if self.targets.iter().all(|it| it.is_well) {
             for block in 0..self.script.blocks {
