@@ -267,6 +267,12 @@ fn print_totals(totals: &Totals, again: &str) {
     table::say!(
         "columns from \"acknowledged\" on count blocks; \"failed\" ended in an error, \"in doubt\" never ended"
     );
+    let stalled: u64 = totals.rows.iter().map(|row| row.stalled).sum();
+    if stalled > 0 {
+        table::say!(
+            "{stalled} sessions ended although they should have gone on, while the machine did not complete a write of this program's for 3 s either"
+        );
+    }
     if let Some(failed) = &totals.failed {
         table::say!("\n{}\n  {}", failed.round, failed.what);
         table::say!(

@@ -11,6 +11,7 @@ use fastrand::Rng;
 
 use super::load::{Intruder, Load, LoadState, Malformed, Task, malformed_control};
 use super::plan::{Expectation, Fault, FaultyRole, Phase, Round};
+use super::stall::StallWatch;
 use super::verifier::{Counts, Findings, Verifier};
 use super::{Commands, Connections, Settings, load};
 use crate::faults::relay::{End, Side};
@@ -24,6 +25,8 @@ use crate::violation::{During as _, Violation};
 pub(super) struct Played {
     /// `true` if the load's session continued, and ended cleanly.
     pub(super) went_on: bool,
+    /// `true` if it should have, but the machine stalled.
+    pub(super) is_stalled: bool,
     pub(super) counts: Counts,
 }
 
@@ -41,6 +44,7 @@ pub(super) fn play(
         round,
         must_break: false,
         is_over: false,
+        began: Instant::now(),
     };
     run.play()
 }
@@ -54,6 +58,7 @@ struct RoundRun<'a, 'b> {
     must_break: bool,
     /// `true` once the faulty role has been continued or replaced.
     is_over: bool,
+    began: Instant,
 }
 
 impl RoundRun<'_, '_> {
@@ -71,8 +76,9 @@ impl RoundRun<'_, '_> {
         let spoken = service.map_or(0, Process::line_count);
         std::thread::sleep(self.round.delay);
         self.strike(&load)?;
-        let (is_good, mut counts) = match injection.expectation(self.deployment.layout()) {
-            Expectation::Survives => (true, self.expect_to_go_on(load)?),
+        let expectation = injection.expectation(self.deployment.layout());
+        let (is_good, mut counts) = match expectation {
+            Expectation::Survives => self.expect_to_go_on(load)?,
             Expectation::MayBreak | Expectation::MayFail => self.expect_an_end(load, spoken)?,
         };
         self.recover()?;
@@ -81,6 +87,7 @@ impl RoundRun<'_, '_> {
         self.deployment.expect_servers_to_run()?;
         Ok(Played {
             went_on: is_good,
+            is_stalled: expectation == Expectation::Survives && !is_good,
             counts,
         })
     }
@@ -255,8 +262,9 @@ impl RoundRun<'_, '_> {
         Ok(())
     }
 
-    /// Checks that the load continues, a detached target rejoins, and the load exits cleanly when terminated.
-    fn expect_to_go_on(&mut self, load: Running) -> Result<Counts, Violation> {
+    /// Checks that the load continues, a detached target rejoins, and the load exits cleanly when terminated. Returns `false` if it does not, and the machine has
+    /// stalled meanwhile.
+    fn expect_to_go_on(&mut self, load: Running) -> Result<(bool, Counts), Violation> {
         let fault = self.round.injection.fault;
         if matches!(fault, Fault::Stop | Fault::StopAndKill) || fault.is_long_cut() {
             let target = self.target();
@@ -267,13 +275,14 @@ impl RoundRun<'_, '_> {
         let is_asked = self.round.injection.phase == Phase::End
             || (self.round.injection.fault, self.round.injection.faulty)
                 == (Fault::Terminate, FaultyRole::Load);
-        if !is_asked {
-            if load.process.has_ended() {
+        if !is_asked && load.process.has_ended() {
+            if !self.has_stalled() {
                 return Err(load
                     .process
                     .failed("has exited, but has to continue")
                     .into());
             }
+        } else if !is_asked {
             self.deployment.wait_until_complete()?;
             load.process.signal(Signal::TERM);
         }
@@ -281,12 +290,17 @@ impl RoundRun<'_, '_> {
         let (session, log) = (load.session, load.process.stderr());
         let is_good = end_of(load.process, limit).during("load")?;
         let findings = self.sessions.findings(session)?;
+        let went_on = is_good && findings.ended_cleanly && findings.counts.failed == 0;
         Violation::unless(
-            is_good && findings.ended_cleanly && findings.counts.failed == 0,
+            went_on || self.has_stalled(),
             "the load to continue without failed I/Os",
             format!("{findings:?}; its log:{log}"),
         )?;
-        Ok(findings.counts)
+        Ok((went_on, findings.counts))
+    }
+
+    fn has_stalled(&self) -> bool {
+        self.sessions.stalls.stall_since(self.began).is_some()
     }
 
     /// Checks that the load's session ends, because it cannot continue or because the load is terminated.
@@ -385,6 +399,7 @@ pub(super) struct Sessions<'a> {
     settings: &'a Settings,
     actors: &'a Commands,
     verifier: Process,
+    stalls: StallWatch,
     socket: PathBuf,
     /// Number of the last session that was started.
     number: u64,
@@ -439,6 +454,7 @@ impl<'a> Sessions<'a> {
             settings,
             actors,
             verifier: process,
+            stalls: StallWatch::start(sandbox, &settings.cpus)?,
             socket: verifier.socket,
             number: 0,
             reported: 0,
@@ -523,11 +539,12 @@ impl<'a> Sessions<'a> {
     /// Reads all blocks back, unless the last session did, and retries until that succeeds or the limit has passed.
     pub(super) fn repair(&mut self, deployment: &mut Deployment) -> Result<Counts, Violation> {
         let mut counts = Counts::default();
-        let deadline = Instant::now() + self.settings.limit;
+        let (mut began, limit) = (Instant::now(), self.settings.limit);
         while !self.is_read_back {
+            let deadline = began + limit;
             deployment.start_all()?;
             let load = self.start(deployment, Task::ReadBack, Malformed::None)?;
-            let (session, limit) = (load.session, self.settings.limit);
+            let session = load.session;
             while !load.process.has_ended()
                 && !load.is(LoadState::Ending)
                 && Instant::now() < deadline
@@ -543,12 +560,16 @@ impl<'a> Sessions<'a> {
             end_of(load.process, limit).during("read-back")?;
             counts += self.findings(session)?.counts;
             deployment.expect_servers_to_run()?;
-            if !self.is_read_back && Instant::now() > deadline {
+            if self.is_read_back || Instant::now() <= deadline {
+                continue;
+            }
+            if self.stalls.stall_since(began).is_none() {
                 return Err(Violation::expected(
                     format!("all blocks to be read back within {limit:?}"),
                     format!("this:{said}"),
                 ));
             }
+            began = Instant::now();
         }
         self.cut_off = false;
         Ok(counts)
