@@ -24,6 +24,7 @@ mod doca_rdma;
 mod doca_sha;
 mod doca_sync_event;
 mod earlier;
+mod instance;
 #[cfg(test)]
 pub(crate) mod testing;
 
@@ -878,6 +879,25 @@ mod tests {
                     ok(doca_task_submit(task));
                     assert!(dma.progress());
                 }),
+                "instance after destroy" => with_device(|dev| {
+                    use super::{doca_aes_gcm::*, doca_compress::*};
+                    use super::{doca_erasure_coding::*, doca_sha::*};
+                    macro_rules! destroyed {
+                        ($($create:ident, $destroy:ident;)+) => { $(
+                            let mut instance = null_mut();
+                            ok($create(dev, &mut instance));
+                            ok($destroy(instance));
+                            assert_eq!($destroy(instance), Error::BadState.code());
+                        )+ };
+                    }
+                    destroyed! {
+                        doca_aes_gcm_create, doca_aes_gcm_destroy;
+                        doca_compress_create, doca_compress_destroy;
+                        doca_dma_create, doca_dma_destroy;
+                        doca_ec_create, doca_ec_destroy;
+                        doca_sha_create, doca_sha_destroy;
+                    }
+                }),
                 other => panic!("no mistake {other}"),
             }
         }
@@ -977,6 +997,18 @@ mod tests {
         assert_eq!(reports.len(), 1, "{reports:?}");
         assert!(
             names(&reports[0], Mistake::DestroyedHandleUsed, "doca_mmap 0x"),
+            "{reports:?}"
+        );
+    }
+
+    #[test]
+    fn instances_of_all_accelerators_that_are_used_after_they_were_destroyed() {
+        // All are refused, and the first one is reported.
+        let reports = reports("instance after destroy", "1");
+        assert_eq!(reports.len(), 1, "{reports:?}");
+        let object = "doca_aes_gcm 0x";
+        assert!(
+            names(&reports[0], Mistake::DestroyedHandleUsed, object),
             "{reports:?}"
         );
     }

@@ -6,53 +6,37 @@ use std::sync::Arc;
 
 use doca_abi::{
     doca_aes_gcm, doca_aes_gcm_key, doca_aes_gcm_key_type, doca_aes_gcm_task_decrypt,
-    doca_aes_gcm_task_encrypt, doca_buf, doca_ctx, doca_data, doca_dev, doca_devinfo,
+    doca_aes_gcm_task_encrypt, doca_buf, doca_data, doca_devinfo,
 };
 
-use super::doca_pe::{destroy_ctx, give_ctx};
+use super::doca_pe::destroy_ctx;
+use super::instance::{instance_functions, limit_functions, task_handles};
 use super::{
-    Handle, buf, bytes, check_out, doca_error_t, get, give, guard, not_null, put, put_limit,
-    put_task, reclaim, set, share, supported, task_functions, task_slots, with_driver,
+    Handle, Keeper, buf, bytes, check_out, doca_error_t, get, give, guard, not_null, put,
+    put_limit, put_task, reclaim, set, share, supported, task_functions, task_slots, with_driver,
 };
 use crate::accelerator::{MAX_BUF_LIST_LEN, MAX_BUF_SIZE, MAX_TASKS, Offload};
 use crate::aes_gcm::{Crypt, Gcm, IV_LEN, Key, Operation};
 use crate::error::{Error, Result};
-use crate::progress::{Ctx, CtxState, TaskOf, TaskPool};
-
-// SAFETY: instances are given out as pointers from `Rc::into_raw(Rc<Ctx>)`, as all contexts are.
-unsafe impl Handle for doca_aes_gcm {
-    type Engine = Ctx;
-}
+use crate::progress::{CtxState, TaskOf, TaskPool};
 
 // SAFETY: given out by `give`.
 unsafe impl Handle for doca_aes_gcm_key {
     type Engine = Key;
+
+    const KEEPER: Keeper = Keeper::Arc;
 }
 
-// SAFETY: tasks are given out as pointers to what `TaskPool::allocate` made of this body.
-unsafe impl Handle for doca_aes_gcm_task_encrypt {
-    type Engine = TaskOf<Crypt>;
+task_handles! { Crypt: doca_aes_gcm_task_encrypt, doca_aes_gcm_task_decrypt }
+
+instance_functions! {
+    doca_aes_gcm over Gcm;
+    doca_aes_gcm_create, doca_aes_gcm_as_ctx
 }
 
-// SAFETY: as above.
-unsafe impl Handle for doca_aes_gcm_task_decrypt {
-    type Engine = TaskOf<Crypt>;
-}
-
-/// Creates an AES-GCM instance on a device.
-///
-/// # Safety
-/// `dev` is NULL or an open device; `aes_gcm` is NULL or writable.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn doca_aes_gcm_create(
-    dev: *mut doca_dev,
-    aes_gcm: *mut *mut doca_aes_gcm,
-) -> doca_error_t {
-    guard(|| {
-        check_out(aes_gcm)?;
-        // SAFETY: guaranteed by the caller.
-        unsafe { put(aes_gcm, give_ctx(Gcm::context(share(dev)?))) }
-    })
+limit_functions! {
+    /// Gets the maximum number of tasks of an instance, encrypt and decrypt tasks together.
+    doca_aes_gcm_cap_get_max_num_tasks(*mut doca_aes_gcm) = MAX_TASKS, u32;
 }
 
 /// Destroys an idle instance; `DOCA_ERROR_IN_USE` while tasks of it are allocated, or keys exist.
@@ -70,28 +54,6 @@ pub unsafe extern "C" fn doca_aes_gcm_destroy(aes_gcm: *mut doca_aes_gcm) -> doc
         })?;
         destroy_ctx(aes_gcm, Error::BadState)
     })
-}
-
-/// The instance's context.
-///
-/// # Safety
-/// Safe for any pointer: it is not dereferenced.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn doca_aes_gcm_as_ctx(aes_gcm: *mut doca_aes_gcm) -> *mut doca_ctx {
-    aes_gcm.cast()
-}
-
-/// Gets the maximum number of tasks of an instance, encrypt and decrypt tasks together.
-///
-/// # Safety
-/// The out-parameter is NULL or writable; `aes_gcm` is not dereferenced.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn doca_aes_gcm_cap_get_max_num_tasks(
-    aes_gcm: *mut doca_aes_gcm,
-    max_num_tasks: *mut u32,
-) -> doca_error_t {
-    // SAFETY: guaranteed by the caller.
-    unsafe { put_limit(aes_gcm, max_num_tasks, MAX_TASKS) }
 }
 
 /// Creates a key from the bytes.

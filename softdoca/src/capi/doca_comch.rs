@@ -21,9 +21,10 @@ use doca_abi::{
 };
 
 use super::doca_pe::{destroy_ctx, give_ctx};
+use super::instance::limit_functions;
 use super::{
     Handle, Keeper, borrow, bytes, check_out, doca_error_t, guard, guard_with, not_null, put,
-    put_limit, share, supported, text,
+    share, supported, text,
 };
 use crate::buffer::BufHandle;
 use crate::comch::{
@@ -568,21 +569,6 @@ pub unsafe extern "C" fn doca_comch_cap_server_is_supported(
     })
 }
 
-/// Defines functions that write a limit common to all devices.
-macro_rules! limits {
-    ($($(#[doc = $doc:literal])+ $name:ident = $limit:expr;)+) => { $(
-        $(#[doc = $doc])+
-        ///
-        /// # Safety
-        /// `devinfo` is NULL or live; `limit` is NULL or writable.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(devinfo: *const doca_devinfo, limit: *mut u32) -> doca_error_t {
-            // SAFETY: guaranteed by the caller.
-            unsafe { put_limit(devinfo, limit, $limit as u32) }
-        }
-    )+ };
-}
-
 /// Defines functions that make sense only with a DPA.
 macro_rules! unsupported {
     ($($name:ident($object:ident: $ty:ty $(, $argument:ident: $argument_ty:ty)*);)+) => { $(
@@ -601,15 +587,15 @@ macro_rules! unsupported {
     )+ };
 }
 
-limits! {
+limit_functions! {
     /// Gets the maximum number of clients of one server.
-    doca_comch_cap_get_max_clients = max_clients();
+    doca_comch_cap_get_max_clients(*const doca_devinfo) = max_clients(), u32;
     /// Gets the maximum length of a name in bytes, with the terminating NUL.
-    doca_comch_cap_get_max_name_len = MAX_NAME_LEN + 1;
+    doca_comch_cap_get_max_name_len(*const doca_devinfo) = MAX_NAME_LEN + 1, u32;
     /// Gets the maximum number of queued received messages.
-    doca_comch_cap_get_max_recv_queue_size = MAX_RECV_QUEUE;
+    doca_comch_cap_get_max_recv_queue_size(*const doca_devinfo) = MAX_RECV_QUEUE, u32;
     /// Gets the maximum number of send tasks of one client or server.
-    doca_comch_cap_get_max_send_tasks = MAX_TASKS;
+    doca_comch_cap_get_max_send_tasks(*const doca_devinfo) = MAX_TASKS, u32;
 }
 
 /// Updates the values of [`doca_comch_connection_get_counter`].
@@ -1023,17 +1009,17 @@ pub unsafe extern "C" fn doca_comch_consumer_cap_is_supported(
     supported(devinfo)
 }
 
-limits! {
+limit_functions! {
     /// Gets the maximum number of consumers of one side of a connection.
-    doca_comch_consumer_cap_get_max_consumers = MAX_CONSUMERS;
+    doca_comch_consumer_cap_get_max_consumers(*const doca_devinfo) = MAX_CONSUMERS, u32;
     /// Gets the maximum number of receive tasks of one consumer.
-    doca_comch_consumer_cap_get_max_num_tasks = MAX_TASKS;
+    doca_comch_consumer_cap_get_max_num_tasks(*const doca_devinfo) = MAX_TASKS, u32;
     /// Gets the maximum size of a receive buf in bytes.
-    doca_comch_consumer_cap_get_max_buf_size = MAX_BUF_SIZE;
+    doca_comch_consumer_cap_get_max_buf_size(*const doca_devinfo) = MAX_BUF_SIZE, u32;
     /// Gets the maximum number of bufs in a receive list.
-    doca_comch_consumer_cap_get_max_buf_list_len = RECEIVE_LIST_LEN;
+    doca_comch_consumer_cap_get_max_buf_list_len(*const doca_devinfo) = RECEIVE_LIST_LEN, u32;
     /// Gets the maximum length of immediate data in bytes.
-    doca_comch_consumer_cap_get_max_imm_data_len = MAX_IMMEDIATE;
+    doca_comch_consumer_cap_get_max_imm_data_len(*const doca_devinfo) = MAX_IMMEDIATE, u32;
 }
 
 unsupported! {
@@ -1327,15 +1313,15 @@ pub unsafe extern "C" fn doca_comch_producer_cap_is_supported(
     supported(devinfo)
 }
 
-limits! {
+limit_functions! {
     /// Gets the maximum number of producers of one side of a connection.
-    doca_comch_producer_cap_get_max_producers = MAX_CONSUMERS;
+    doca_comch_producer_cap_get_max_producers(*const doca_devinfo) = MAX_CONSUMERS, u32;
     /// Gets the maximum number of send tasks of one producer.
-    doca_comch_producer_cap_get_max_num_tasks = MAX_TASKS;
+    doca_comch_producer_cap_get_max_num_tasks(*const doca_devinfo) = MAX_TASKS, u32;
     /// Gets the maximum size of a sent buf in bytes.
-    doca_comch_producer_cap_get_max_buf_size = MAX_BUF_SIZE;
+    doca_comch_producer_cap_get_max_buf_size(*const doca_devinfo) = MAX_BUF_SIZE, u32;
     /// Gets the maximum number of bufs in a sent list.
-    doca_comch_producer_cap_get_max_buf_list_len = SEND_LIST_LEN;
+    doca_comch_producer_cap_get_max_buf_list_len(*const doca_devinfo) = SEND_LIST_LEN, u32;
 }
 
 unsupported! {

@@ -5,90 +5,35 @@ use std::ptr::NonNull;
 use doca_abi::{
     doca_buf, doca_compress, doca_compress_task_compress_deflate,
     doca_compress_task_decompress_deflate, doca_compress_task_decompress_lz4_block,
-    doca_compress_task_decompress_lz4_stream, doca_ctx, doca_data, doca_dev, doca_devinfo,
+    doca_compress_task_decompress_lz4_stream, doca_data, doca_devinfo,
 };
 
-use super::doca_pe::{destroy_ctx, give_ctx};
+use super::instance::{instance_functions, limit_functions, task_handles};
 use super::{
-    Handle, Keeper, borrow, buf, check_out, doca_error_t, guard, guard_with, put, put_limit,
-    put_task, share, task_functions, with_driver,
+    Handle, borrow, buf, doca_error_t, guard, guard_with, put_limit, put_task, task_functions,
+    with_driver,
 };
 use crate::accelerator::{MAX_BUF_LIST_LEN, MAX_BUF_SIZE, MAX_TASKS, Offload};
 use crate::compress::{Checksums, Compress, Operation, Pools, Work};
 use crate::error::{Error, Result};
-use crate::progress::{Ctx, TaskOf, TaskPool};
+use crate::progress::{TaskOf, TaskPool};
 
-// SAFETY: instances are given out as pointers from `Rc::into_raw(Rc<Ctx>)`, as all contexts are.
-unsafe impl Handle for doca_compress {
-    type Engine = Ctx;
-
-    const KEEPER: Keeper = Keeper::Rc;
-}
-
-macro_rules! task_handles {
-    ($($task:ty),*) => {
-        $(
-            // SAFETY: tasks of this kind are given out as pointers to what `TaskPool::allocate` made of this body.
-            unsafe impl Handle for $task {
-                type Engine = TaskOf<Work>;
-            }
-        )*
-    };
-}
-
-task_handles!(
+task_handles! {
+    Work:
     doca_compress_task_compress_deflate,
     doca_compress_task_decompress_deflate,
     doca_compress_task_decompress_lz4_stream,
     doca_compress_task_decompress_lz4_block
-);
-
-/// Creates a compress instance on a device.
-///
-/// # Safety
-/// `dev` is NULL or an open device; `compress` is NULL or writable.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn doca_compress_create(
-    dev: *mut doca_dev,
-    compress: *mut *mut doca_compress,
-) -> doca_error_t {
-    guard(|| {
-        check_out(compress)?;
-        // SAFETY: guaranteed by the caller.
-        unsafe { put(compress, give_ctx(Compress::context(share(dev)?))) }
-    })
 }
 
-/// Destroys an idle instance; `DOCA_ERROR_IN_USE` while tasks of it are allocated.
-///
-/// # Safety
-/// `compress` is NULL or a live instance; on success it is invalid afterwards.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn doca_compress_destroy(compress: *mut doca_compress) -> doca_error_t {
-    // SAFETY: guaranteed by the caller.
-    guard(|| unsafe { destroy_ctx(compress, Error::InUse) })
+instance_functions! {
+    doca_compress over Compress;
+    doca_compress_create, doca_compress_as_ctx, doca_compress_destroy(Error::InUse)
 }
 
-/// The instance's context.
-///
-/// # Safety
-/// Safe for any pointer: it is not dereferenced.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn doca_compress_as_ctx(compress: *mut doca_compress) -> *mut doca_ctx {
-    compress.cast()
-}
-
-/// Gets the maximum number of tasks of an instance, all kinds together.
-///
-/// # Safety
-/// `max_num_tasks` is NULL or writable; `compress` is not dereferenced.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn doca_compress_cap_get_max_num_tasks(
-    compress: *mut doca_compress,
-    max_num_tasks: *mut u32,
-) -> doca_error_t {
-    // SAFETY: guaranteed by the caller.
-    unsafe { put_limit(compress, max_num_tasks, MAX_TASKS) }
+limit_functions! {
+    /// Gets the maximum number of tasks of an instance, all kinds together.
+    doca_compress_cap_get_max_num_tasks(*mut doca_compress) = MAX_TASKS, u32;
 }
 
 fn pools(driver: &Offload<Compress>) -> &Pools {

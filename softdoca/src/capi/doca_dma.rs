@@ -1,30 +1,14 @@
 //! `doca_dma.h`: memory copies.
 
-use doca_abi::{
-    doca_buf, doca_ctx, doca_data, doca_dev, doca_devinfo, doca_dma, doca_dma_task_memcpy,
-    doca_gpu_dma,
-};
+use doca_abi::{doca_buf, doca_data, doca_devinfo, doca_dma, doca_dma_task_memcpy, doca_gpu_dma};
 
-use super::doca_pe::{destroy_ctx, give_ctx};
-use super::{
-    Handle, Keeper, buf, check_out, doca_error_t, guard, not_null, put, put_limit, put_task, share,
-    task_functions, with_driver,
-};
+use super::instance::{instance_functions, limit_functions, task_handles};
+use super::{buf, check_out, doca_error_t, guard, not_null, put_task, task_functions, with_driver};
 use crate::accelerator::{Dma, MAX_BUF_LIST_LEN, MAX_BUF_SIZE, MAX_TASKS, Memcpy, Offload};
 use crate::error::Error;
-use crate::progress::{Ctx, TaskOf, TaskPool};
+use crate::progress::TaskPool;
 
-// SAFETY: instances are given out as pointers from `Rc::into_raw(Rc<Ctx>)`, as all contexts are.
-unsafe impl Handle for doca_dma {
-    type Engine = Ctx;
-
-    const KEEPER: Keeper = Keeper::Rc;
-}
-
-// SAFETY: tasks are given out as pointers to what `TaskPool::allocate` made of this body.
-unsafe impl Handle for doca_dma_task_memcpy {
-    type Engine = TaskOf<Memcpy>;
-}
+task_handles! { Memcpy: doca_dma_task_memcpy }
 
 type Driver = Offload<Dma>;
 
@@ -32,78 +16,18 @@ fn copies(driver: &Driver) -> &TaskPool {
     &driver.accelerator().copies
 }
 
-/// Creates a DMA instance on a device.
-///
-/// # Safety
-/// `dev` is NULL or an open device; `dma` is NULL or writable.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn doca_dma_create(
-    dev: *mut doca_dev,
-    dma: *mut *mut doca_dma,
-) -> doca_error_t {
-    guard(|| {
-        check_out(dma)?;
-        // SAFETY: guaranteed by the caller.
-        unsafe { put(dma, give_ctx(Dma::context(share(dev)?))) }
-    })
+instance_functions! {
+    doca_dma over Dma;
+    doca_dma_create, doca_dma_as_ctx, doca_dma_destroy(Error::InUse)
 }
 
-/// Destroys an idle instance; `DOCA_ERROR_IN_USE` while tasks of it are allocated.
-///
-/// # Safety
-/// `dma` is NULL or a live instance; on success it is invalid afterwards.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn doca_dma_destroy(dma: *mut doca_dma) -> doca_error_t {
-    // SAFETY: guaranteed by the caller.
-    guard(|| unsafe { destroy_ctx(dma, Error::InUse) })
-}
-
-/// The instance's context.
-///
-/// # Safety
-/// Safe for any pointer: it is not dereferenced.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn doca_dma_as_ctx(dma: *mut doca_dma) -> *mut doca_ctx {
-    dma.cast()
-}
-
-/// Gets the maximum number of tasks of an instance.
-///
-/// # Safety
-/// `max_num_tasks` is NULL or writable; `dma` is not dereferenced.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn doca_dma_cap_get_max_num_tasks(
-    dma: *mut doca_dma,
-    max_num_tasks: *mut u32,
-) -> doca_error_t {
-    // SAFETY: guaranteed by the caller.
-    unsafe { put_limit(dma, max_num_tasks, MAX_TASKS) }
-}
-
-/// Gets the maximum number of bufs in a list.
-///
-/// # Safety
-/// `max_buf_list_len` is NULL or writable; `devinfo` is not dereferenced.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn doca_dma_cap_task_memcpy_get_max_buf_list_len(
-    devinfo: *const doca_devinfo,
-    max_buf_list_len: *mut u32,
-) -> doca_error_t {
-    // SAFETY: guaranteed by the caller.
-    unsafe { put_limit(devinfo, max_buf_list_len, MAX_BUF_LIST_LEN as u32) }
-}
-
-/// Gets the maximum number of bytes that a task can copy.
-///
-/// # Safety
-/// `buf_size` is NULL or writable; `devinfo` is not dereferenced.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn doca_dma_cap_task_memcpy_get_max_buf_size(
-    devinfo: *const doca_devinfo,
-    buf_size: *mut u64,
-) -> doca_error_t {
-    // SAFETY: guaranteed by the caller.
-    unsafe { put_limit(devinfo, buf_size, MAX_BUF_SIZE as u64) }
+limit_functions! {
+    /// Gets the maximum number of tasks of an instance.
+    doca_dma_cap_get_max_num_tasks(*mut doca_dma) = MAX_TASKS, u32;
+    /// Gets the maximum number of bufs in a list.
+    doca_dma_cap_task_memcpy_get_max_buf_list_len(*const doca_devinfo) = MAX_BUF_LIST_LEN, u32;
+    /// Gets the maximum number of bytes that a task can copy.
+    doca_dma_cap_task_memcpy_get_max_buf_size(*const doca_devinfo) = MAX_BUF_SIZE, u64;
 }
 
 task_functions! {

@@ -4,15 +4,15 @@ use std::slice;
 use std::sync::Arc;
 
 use doca_abi::{
-    DOCA_EC_MATRIX_TYPE_CAUCHY, DOCA_EC_MATRIX_TYPE_VANDERMONDE, doca_buf, doca_ctx, doca_data,
-    doca_dev, doca_devinfo, doca_ec, doca_ec_matrix, doca_ec_matrix_type, doca_ec_task_create,
-    doca_ec_task_galois_mul, doca_ec_task_recover, doca_ec_task_update,
+    DOCA_EC_MATRIX_TYPE_CAUCHY, DOCA_EC_MATRIX_TYPE_VANDERMONDE, doca_buf, doca_data, doca_devinfo,
+    doca_ec, doca_ec_matrix, doca_ec_matrix_type, doca_ec_task_create, doca_ec_task_galois_mul,
+    doca_ec_task_recover, doca_ec_task_update,
 };
 
-use super::doca_pe::{destroy_ctx, give_ctx};
+use super::instance::{instance_functions, limit_functions, task_handles};
 use super::{
     Handle, Keeper, borrow, buf, bytes, check_out, doca_error_t, give, guard, guard_with, not_null,
-    put, put_limit, put_task, reclaim, share, task_functions, with_driver,
+    put, put_task, reclaim, share, task_functions, with_driver,
 };
 use crate::accelerator::{
     CodingMatrix, ErasureCoding, MAX_BUF_LIST_LEN, MAX_BUF_SIZE, Offload, Pools, Work,
@@ -20,14 +20,6 @@ use crate::accelerator::{
 use crate::engines::ORDER;
 use crate::engines::matrix::{Matrix, MatrixType};
 use crate::error::{Error, Result};
-use crate::progress::{Ctx, TaskOf};
-
-// SAFETY: instances are given out as pointers from `Rc::into_raw(Rc<Ctx>)`, as all contexts are.
-unsafe impl Handle for doca_ec {
-    type Engine = Ctx;
-
-    const KEEPER: Keeper = Keeper::Rc;
-}
 
 // SAFETY: matrices are given out by `give`.
 unsafe impl Handle for doca_ec_matrix {
@@ -36,80 +28,24 @@ unsafe impl Handle for doca_ec_matrix {
     const KEEPER: Keeper = Keeper::Arc;
 }
 
-macro_rules! task_handles {
-    ($($task:ty),*) => {
-        $(
-            // SAFETY: tasks of this kind are given out as pointers to what `TaskPool::allocate` made of this body.
-            unsafe impl Handle for $task {
-                type Engine = TaskOf<Work>;
-            }
-        )*
-    };
-}
-
-task_handles!(
+task_handles! {
+    Work:
     doca_ec_task_galois_mul,
     doca_ec_task_create,
     doca_ec_task_update,
     doca_ec_task_recover
-);
-
-/// Creates an erasure-coding instance on a device.
-///
-/// # Safety
-/// `dev` is NULL or an open device; `ec` is NULL or writable.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn doca_ec_create(dev: *mut doca_dev, ec: *mut *mut doca_ec) -> doca_error_t {
-    guard(|| {
-        check_out(ec)?;
-        // SAFETY: guaranteed by the caller.
-        unsafe { put(ec, give_ctx(ErasureCoding::context(share(dev)?))) }
-    })
 }
 
-/// Destroys an idle instance; `DOCA_ERROR_IN_USE` while tasks of it are allocated. Its matrices stay valid.
-///
-/// # Safety
-/// `ec` is NULL or a live instance; on success it is invalid afterwards.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn doca_ec_destroy(ec: *mut doca_ec) -> doca_error_t {
-    // SAFETY: guaranteed by the caller.
-    guard(|| unsafe { destroy_ctx(ec, Error::BadState) })
+instance_functions! {
+    doca_ec over ErasureCoding;
+    doca_ec_create, doca_ec_as_ctx, doca_ec_destroy(Error::BadState)
 }
 
-/// The instance's context.
-///
-/// # Safety
-/// Safe for any pointer: it is not dereferenced.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn doca_ec_as_ctx(ec: *mut doca_ec) -> *mut doca_ctx {
-    ec.cast()
-}
-
-/// Gets the maximum block size in bytes.
-///
-/// # Safety
-/// `max_block_size` is NULL or writable; `devinfo` is not dereferenced.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn doca_ec_cap_get_max_block_size(
-    devinfo: *const doca_devinfo,
-    max_block_size: *mut u64,
-) -> doca_error_t {
-    // SAFETY: guaranteed by the caller.
-    unsafe { put_limit(devinfo, max_block_size, MAX_BUF_SIZE as u64) }
-}
-
-/// Gets the maximum number of bufs in a list.
-///
-/// # Safety
-/// `max_buf_list_len` is NULL or writable; `devinfo` is not dereferenced.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn doca_ec_cap_get_max_buf_list_len(
-    devinfo: *const doca_devinfo,
-    max_buf_list_len: *mut u32,
-) -> doca_error_t {
-    // SAFETY: guaranteed by the caller.
-    unsafe { put_limit(devinfo, max_buf_list_len, MAX_BUF_LIST_LEN as u32) }
+limit_functions! {
+    /// Gets the maximum block size in bytes.
+    doca_ec_cap_get_max_block_size(*const doca_devinfo) = MAX_BUF_SIZE, u64;
+    /// Gets the maximum number of bufs in a list.
+    doca_ec_cap_get_max_buf_list_len(*const doca_devinfo) = MAX_BUF_LIST_LEN, u32;
 }
 
 /// Creates a matrix with `make` and writes its handle.

@@ -24,10 +24,10 @@ use doca_abi::{
 };
 
 use super::doca_pe::{destroy_ctx, give_ctx, share_ctx};
+use super::instance::{limit_functions, task_handles};
 use super::{
     Handle, Keeper, Slot, borrow, buf, bytes, check_out, doca_error_t, get, give, guard,
-    guard_with, not_null, put, put_limit, put_task, reclaim, share, task_functions, task_kind,
-    task_slots,
+    guard_with, not_null, put, put_task, reclaim, share, task_functions, task_kind, task_slots,
 };
 use crate::error::{Error, Result};
 use crate::progress::{Ctx, TaskOf, TaskPool};
@@ -49,29 +49,19 @@ unsafe impl Handle for doca_rdma_connection {
     type Engine = Connection;
 }
 
-macro_rules! task_handles {
-    ($($task:ty => $body:ty,)*) => {
-        $(
-            // SAFETY: tasks of this kind are given out as pointers to what `TaskPool::allocate` made of this body.
-            unsafe impl Handle for $task {
-                type Engine = TaskOf<$body>;
-            }
-        )*
-    };
-}
-
+task_handles! { Receive: doca_rdma_task_receive }
 task_handles! {
-    doca_rdma_task_receive => Receive,
-    doca_rdma_task_send => Work,
-    doca_rdma_task_send_imm => Work,
-    doca_rdma_task_read => Work,
-    doca_rdma_task_write => Work,
-    doca_rdma_task_write_imm => Work,
-    doca_rdma_task_atomic_cmp_swp => Work,
-    doca_rdma_task_atomic_fetch_add => Work,
-    doca_rdma_task_remote_net_sync_event_get => Work,
-    doca_rdma_task_remote_net_sync_event_notify_set => Work,
-    doca_rdma_task_remote_net_sync_event_notify_add => Work,
+    Work:
+    doca_rdma_task_send,
+    doca_rdma_task_send_imm,
+    doca_rdma_task_read,
+    doca_rdma_task_write,
+    doca_rdma_task_write_imm,
+    doca_rdma_task_atomic_cmp_swp,
+    doca_rdma_task_atomic_fetch_add,
+    doca_rdma_task_remote_net_sync_event_get,
+    doca_rdma_task_remote_net_sync_event_notify_set,
+    doca_rdma_task_remote_net_sync_event_notify_add
 }
 
 /// Allocates a task that acts on a connection.
@@ -309,27 +299,17 @@ properties! {
         fabric(Fabric::set_request_timeout), |rdma: &Rdma| rdma.fabric().request_timeout.get();
 }
 
-/// Defines getters of limits.
-macro_rules! limit_functions {
-    ($($name:ident => $what:literal: $limit:ident;)+) => { $(
-        #[doc = concat!("Tells ", $what, ".")]
-        ///
-        /// # Safety
-        /// `limit` is NULL or writable; `devinfo` is not dereferenced.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(devinfo: *const doca_devinfo, limit: *mut u32) -> doca_error_t {
-            // SAFETY: guaranteed by the caller.
-            unsafe { put_limit(devinfo, limit, limits::$limit) }
-        }
-    )+ };
-}
-
 limit_functions! {
-    doca_rdma_cap_get_max_send_queue_size => "the maximum size of the send queue": QUEUE_SIZE;
-    doca_rdma_cap_get_max_recv_queue_size => "the maximum size of the receive queue": QUEUE_SIZE;
-    doca_rdma_cap_get_max_send_buf_list_len => "the maximum number of bufs in the local list of a task": BUF_LIST_LEN;
-    doca_rdma_cap_get_max_message_size => "the maximum message size in bytes": MESSAGE_SIZE;
-    doca_rdma_cap_get_gid_table_size => "the number of GIDs of a device": GIDS;
+    /// Gets the maximum size of the send queue.
+    doca_rdma_cap_get_max_send_queue_size(*const doca_devinfo) = limits::QUEUE_SIZE, u32;
+    /// Gets the maximum size of the receive queue.
+    doca_rdma_cap_get_max_recv_queue_size(*const doca_devinfo) = limits::QUEUE_SIZE, u32;
+    /// Gets the maximum number of bufs in the local list of a task.
+    doca_rdma_cap_get_max_send_buf_list_len(*const doca_devinfo) = limits::BUF_LIST_LEN, u32;
+    /// Gets the maximum message size in bytes.
+    doca_rdma_cap_get_max_message_size(*const doca_devinfo) = limits::MESSAGE_SIZE, u32;
+    /// Gets the number of GIDs of a device.
+    doca_rdma_cap_get_gid_table_size(*const doca_devinfo) = limits::GIDS, u32;
 }
 
 /// Gets the maximum number of bufs in the list of a receive.

@@ -1,69 +1,36 @@
 //! `doca_sha.h`: digests.
 
 use doca_abi::{
-    doca_buf, doca_ctx, doca_data, doca_dev, doca_devinfo, doca_sha, doca_sha_algorithm,
-    doca_sha_task_hash, doca_sha_task_hash_completion_cb_t, doca_sha_task_partial_hash,
+    doca_buf, doca_data, doca_devinfo, doca_sha, doca_sha_algorithm, doca_sha_task_hash,
+    doca_sha_task_hash_completion_cb_t, doca_sha_task_partial_hash,
     doca_sha_task_partial_hash_completion_cb_t, doca_task,
 };
 
-use super::doca_pe::{destroy_ctx, give_ctx};
+use super::instance::{instance_functions, limit_functions, task_handles};
 use super::{
-    Handle, as_task, borrow, buf, buf_handle, check_out, doca_error_t, generic, get, guard,
-    not_null, put, put_limit, put_task, share, with_driver,
+    as_task, borrow, buf, buf_handle, doca_error_t, generic, get, guard, not_null, put, put_task,
+    with_driver,
 };
 use crate::accelerator::{MAX_BUF_LIST_LEN, MAX_BUF_SIZE, MAX_TASKS, Offload};
 use crate::error::{Error, Result};
-use crate::progress::{Ctx, TaskOf, TaskPool};
+use crate::progress::TaskPool;
 use crate::sha::{Algorithm, Hash, PartialHash, Sha};
 
-// SAFETY: instances are given out as pointers from `Rc::into_raw(Rc<Ctx>)`, as all contexts are.
-unsafe impl Handle for doca_sha {
-    type Engine = Ctx;
+task_handles! { Hash: doca_sha_task_hash }
+task_handles! { PartialHash: doca_sha_task_partial_hash }
+
+instance_functions! {
+    doca_sha over Sha;
+    doca_sha_create, doca_sha_as_ctx, doca_sha_destroy(Error::InUse)
 }
 
-// SAFETY: tasks are given out as pointers to what `TaskPool::allocate` made of this body.
-unsafe impl Handle for doca_sha_task_hash {
-    type Engine = TaskOf<Hash>;
-}
-
-// SAFETY: as above.
-unsafe impl Handle for doca_sha_task_partial_hash {
-    type Engine = TaskOf<PartialHash>;
-}
-
-/// Creates a SHA instance on a device.
-///
-/// # Safety
-/// `dev` is NULL or an open device; `sha` is NULL or writable.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn doca_sha_create(
-    dev: *mut doca_dev,
-    sha: *mut *mut doca_sha,
-) -> doca_error_t {
-    guard(|| {
-        check_out(sha)?;
-        // SAFETY: guaranteed by the caller.
-        unsafe { put(sha, give_ctx(Sha::context(share(dev)?))) }
-    })
-}
-
-/// Destroys an idle instance; `DOCA_ERROR_IN_USE` while tasks of it are allocated.
-///
-/// # Safety
-/// `sha` is NULL or a live instance; on success it is invalid afterwards.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn doca_sha_destroy(sha: *mut doca_sha) -> doca_error_t {
-    // SAFETY: guaranteed by the caller.
-    guard(|| unsafe { destroy_ctx(sha, Error::InUse) })
-}
-
-/// The instance's context.
-///
-/// # Safety
-/// Safe for any pointer: it is not dereferenced.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn doca_sha_as_ctx(sha: *mut doca_sha) -> *mut doca_ctx {
-    sha.cast()
+limit_functions! {
+    /// Gets the maximum number of bufs in a list.
+    doca_sha_cap_get_max_list_buf_num_elem(*const doca_devinfo) = MAX_BUF_LIST_LEN, u32;
+    /// Gets the maximum number of bytes that a task can hash.
+    doca_sha_cap_get_max_src_buf_size(*const doca_devinfo) = MAX_BUF_SIZE, u64;
+    /// Gets the maximum number of tasks of an instance, both kinds together.
+    doca_sha_cap_get_max_num_tasks(*mut doca_sha) = MAX_TASKS, u32;
 }
 
 fn supports(devinfo: *const doca_devinfo, algorithm: doca_sha_algorithm) -> doca_error_t {
@@ -95,32 +62,6 @@ pub unsafe extern "C" fn doca_sha_cap_task_partial_hash_get_supported(
     algorithm: doca_sha_algorithm,
 ) -> doca_error_t {
     supports(devinfo, algorithm)
-}
-
-/// Gets the maximum number of bufs in a list.
-///
-/// # Safety
-/// The out-parameter is NULL or writable; `devinfo` is not dereferenced.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn doca_sha_cap_get_max_list_buf_num_elem(
-    devinfo: *const doca_devinfo,
-    max_list_buf_num_elem: *mut u32,
-) -> doca_error_t {
-    // SAFETY: guaranteed by the caller.
-    unsafe { put_limit(devinfo, max_list_buf_num_elem, MAX_BUF_LIST_LEN as u32) }
-}
-
-/// Gets the maximum number of bytes that a task can hash.
-///
-/// # Safety
-/// The out-parameter is NULL or writable; `devinfo` is not dereferenced.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn doca_sha_cap_get_max_src_buf_size(
-    devinfo: *const doca_devinfo,
-    max_src_buf_size: *mut u64,
-) -> doca_error_t {
-    // SAFETY: guaranteed by the caller.
-    unsafe { put_limit(devinfo, max_src_buf_size, MAX_BUF_SIZE as u64) }
 }
 
 /// Writes a length of an algorithm.
@@ -166,19 +107,6 @@ pub unsafe extern "C" fn doca_sha_cap_get_partial_hash_block_size(
 ) -> doca_error_t {
     // SAFETY: guaranteed by the caller.
     unsafe { put_len(devinfo, algorithm, Algorithm::block_len, partial_block_size) }
-}
-
-/// Gets the maximum number of tasks of an instance, both kinds together.
-///
-/// # Safety
-/// The out-parameter is NULL or writable; `sha` is not dereferenced.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn doca_sha_cap_get_max_num_tasks(
-    sha: *mut doca_sha,
-    max_num_tasks: *mut u32,
-) -> doca_error_t {
-    // SAFETY: guaranteed by the caller.
-    unsafe { put_limit(sha, max_num_tasks, MAX_TASKS) }
 }
 
 /// Number of tasks for its binary logarithm.

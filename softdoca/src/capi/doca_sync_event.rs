@@ -12,6 +12,7 @@ use doca_abi::{
 };
 
 use super::doca_pe::{destroy_ctx, give_ctx};
+use super::instance::task_handles;
 use super::{
     Handle, Keeper, borrow, bytes, check_out, doca_error_t, give, guard, guard_with, not_null, put,
     put_task, reclaim, share, supported, task_kind, task_slots, with_driver,
@@ -35,18 +36,8 @@ unsafe impl Handle for doca_sync_event_remote_net {
     const KEEPER: Keeper = Keeper::Arc;
 }
 
-macro_rules! task_handles {
-    ($($task:ty),*) => {
-        $(
-            // SAFETY: tasks of this kind are given out as pointers to what `TaskPool::allocate` made of this body.
-            unsafe impl Handle for $task {
-                type Engine = TaskOf<Work>;
-            }
-        )*
-    };
-}
-
 task_handles! {
+    Work:
     doca_sync_event_task_get, doca_sync_event_task_notify_set, doca_sync_event_task_notify_add,
     doca_sync_event_task_wait_eq, doca_sync_event_task_wait_neq
 }
