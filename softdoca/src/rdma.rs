@@ -205,7 +205,9 @@ impl Rdma {
         arguments: Arguments,
         user_data: doca_data,
     ) -> Result<NonNull<TaskOf<Work>>> {
-        let work = Work::new(operation, self.connection(ctx, connection)?, arguments);
+        let mut work = Work::new(operation, self.connection(ctx, connection)?, arguments);
+        // NVIDIA's programs of these releases poll a sync event with one buf of 8 bytes.
+        work.replaces_value = self.connecting == Connecting::WhileStarting;
         self.pools.of(operation).allocate(ctx, work, user_data)
     }
 

@@ -91,6 +91,8 @@ pub(crate) struct Work {
     /// Add or swap value of an atomic operation.
     pub(crate) operand: Cell<u64>,
     pub(crate) event: RefCell<Option<Arc<RemoteEvent>>>,
+    /// A get of an event replaces the data of its destination instead of appending to it.
+    pub(super) replaces_value: bool,
 }
 
 fn check_list(slot: &BufSlot, limit: u32) -> Result<()> {
@@ -136,6 +138,7 @@ impl Work {
             compare: Cell::new(arguments.compare),
             operand: Cell::new(arguments.operand),
             event: RefCell::new(arguments.event),
+            replaces_value: false,
             progress: Cell::new(0),
             stage: Cell::new(Stage::Waiting),
         }
@@ -407,6 +410,9 @@ fn on_event(work: &Work, peer_permissions: u32) -> Result<()> {
         Operation::EventGet => {
             let destination = work.destination.get().ok_or(Error::InvalidValue)?;
             expect(peer_permissions, DOCA_ACCESS_FLAG_RDMA_READ)?;
+            if work.replaces_value {
+                destination.reset_data_len();
+            }
             buffers::check_room(&destination)?;
             let value = event.get()?;
             work.set_progress(buffers::append_value(&destination, value)?);

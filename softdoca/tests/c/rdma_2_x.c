@@ -316,6 +316,10 @@ TEST(events_of_peers_are_got_and_changed, doca_rdma_task_remote_net_sync_event_g
 	world_run(&pair.world, doca_rdma_task_remote_net_sync_event_get_as_task(get), true);
 	CHECK(word(&pair.world, 4096) == 45);
 	CHECK(doca_rdma_task_remote_net_sync_event_get_get_result_len(get) == 8);
+	/* The same buf again: programs poll with it. */
+	world_run(&pair.world, doca_rdma_task_remote_net_sync_event_notify_set_as_task(set), true);
+	world_run(&pair.world, doca_rdma_task_remote_net_sync_event_get_as_task(get), true);
+	CHECK(word(&pair.world, 4096) == 42);
 
 	doca_task_free(doca_rdma_task_remote_net_sync_event_get_as_task(get));
 	doca_task_free(doca_rdma_task_remote_net_sync_event_notify_set_as_task(set));
