@@ -1971,11 +1971,12 @@ impl<'a> World<'a> {
             self.needs_restart = true;
             return;
         }
-        // A later session may have used it, and it may have lost the write that was stored last.
-        let has_lost_a_write = self
-            .damaged
-            .iter()
-            .any(|it| it.contains(Target::ALL[target]));
+        // A later session may have used it, and it may have lost the write that was stored last, which does not show any more once the chunk was made again.
+        let has_lost_a_write = it.lost_write > Some(it.disk.last())
+            || self
+                .damaged
+                .iter()
+                .any(|it| it.contains(Target::ALL[target]));
         if is_same && it.session == session && it.in_use.is_none() && !has_lost_a_write {
             let what = format!("target {target} was not admitted, and it has its data: {why}");
             return self.violate(Promise::Available, what);
