@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{IsTerminal as _, Read as _};
+use std::net::TcpListener;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -21,7 +22,7 @@ use deployment::process::{Process, Signal};
 use deployment::sandbox::{DPU_DEVICE, HOST_DEVICE};
 use deployment::{Part, Redundancy, allowed_cpus};
 use role_common::flags::size;
-use role_common::{errln, signals};
+use role_common::{errln, outln, signals};
 use role_target::offline::OfflineFile;
 use rustix::process::{Pid, kill_process};
 use serde::{Deserialize, Serialize};
@@ -34,6 +35,8 @@ Examples:
     doca-storage up
   Another place, size and socket:
     doca-storage up --data /srv/disk --size 100G --nbd /run/disk.socket
+  Only the command lines, for scripts and units of one's own:
+    doca-storage up --data /srv/disk --size 100G --dry-run
   For a virtual machine:
     doca-storage up --data /srv/disk --vhost-user /run/disk.socket
   Over targets of 10 GiB on other machines, each started there with
@@ -92,6 +95,10 @@ pub struct Options {
     #[arg(long, value_name = "SOCKET", value_hint = ValueHint::FilePath)]
     vhost_user: Option<PathBuf>,
 
+    /// Print the command lines instead of starting them
+    #[arg(long, conflicts_with = "json")]
+    dry_run: bool,
+
     /// Print a JSON object in a line for each change of state, instead of the status line
     #[arg(long)]
     json: bool,
@@ -110,7 +117,9 @@ pub fn run(options: &Options) -> ExitCode {
 /// Returns `true` if all processes have ended with status 0.
 fn supervise(options: &Options, shutdown: &Shutdown) -> Result<bool> {
     let disk = Disk::of(options)?;
-    disk.end_orphans()?;
+    if !options.dry_run {
+        disk.end_orphans()?;
+    }
     let mut parts = Parts {
         program: std::env::current_exe()?,
         cpus: allowed_cpus()?,
@@ -121,6 +130,10 @@ fn supervise(options: &Options, shutdown: &Shutdown) -> Result<bool> {
         bytes: 0,
         service: Follow::default(),
     };
+    if options.dry_run {
+        parts.print_commands()?;
+        return Ok(true);
+    }
     let mut display = Display::new(options.json);
     let began = parts.start_all(shutdown);
     if began.is_ok() {
@@ -140,7 +153,8 @@ struct Disk {
     directory: PathBuf,
     targets: Targets,
     front_end: FrontEnd,
-    _lock: File,
+    /// `None` if nothing is started.
+    _lock: Option<File>,
 }
 
 #[derive(Debug)]
@@ -164,19 +178,26 @@ impl Disk {
             None => default_directory()?,
         };
         let context = |error: std::io::Error| format!("{}: {error}", directory.display());
-        let mut create = DirBuilder::new();
-        create.recursive(true).mode(0o700);
-        create.create(&directory).map_err(context)?;
-        let directory = directory.canonicalize().map_err(context)?;
-        create.create(directory.join("log")).map_err(context)?;
-        let lock = File::create(directory.join("lock")).map_err(context)?;
-        lock.try_lock().map_err(|error| match error {
-            TryLockError::WouldBlock => format!(
-                "{}: expected a directory that no other `up` serves, found one in use; end the other one first",
-                directory.display()
-            ),
-            TryLockError::Error(error) => context(error),
-        })?;
+        let (directory, lock) = if options.dry_run {
+            // Nothing is created. The name of the channel results from the canonical path.
+            let path = directory.canonicalize();
+            (path.or_else(|_| std::path::absolute(&directory))?, None)
+        } else {
+            let mut create = DirBuilder::new();
+            create.recursive(true).mode(0o700);
+            create.create(&directory).map_err(context)?;
+            let path = directory.canonicalize().map_err(context)?;
+            create.create(path.join("log")).map_err(context)?;
+            let lock = File::create(path.join("lock")).map_err(context)?;
+            lock.try_lock().map_err(|error| match error {
+                TryLockError::WouldBlock => format!(
+                    "{}: expected a directory that no other `up` serves, found one in use; end the other one first",
+                    path.display()
+                ),
+                TryLockError::Error(error) => context(error),
+            })?;
+            (path, Some(lock))
+        };
         let socket = |socket: &PathBuf| std::path::absolute(socket);
         let front_end = match (&options.nbd, &options.vhost_user) {
             (_, Some(path)) => FrontEnd::VhostUser(socket(path)?),
@@ -494,6 +515,23 @@ impl Parts {
         command
     }
 
+    /// Prints the commands in the order in which they have to be started, each when the one before is ready. Targets get ports that are free now.
+    fn print_commands(&mut self) -> Result<()> {
+        let is_target = |part: &Part| matches!(part, Part::Target(_));
+        let local = self.disk.parts().filter(is_target).count();
+        let sockets: Vec<TcpListener> = (0..local)
+            .map(|_| TcpListener::bind("127.0.0.1:0"))
+            .collect::<Result<_, _>>()?;
+        for (number, socket) in sockets.iter().enumerate() {
+            self.ports.insert(number, socket.local_addr()?.port());
+        }
+        for part in self.disk.parts() {
+            outln!("# {}", name(part));
+            outln!("{}", table::shell_line(&self.command(part)));
+        }
+        Ok(())
+    }
+
     /// Starts processes again that have ended.
     fn restart_ended(&mut self, display: &mut Display) {
         for part in self.disk.parts() {
@@ -693,7 +731,7 @@ impl Display {
         match (self.is_json, self.is_terminal) {
             (true, _) => {
                 if let Ok(text) = serde_json::to_string(status) {
-                    role_common::outln!("{text}");
+                    outln!("{text}");
                 }
             }
             (false, true) => role_common::console::print_error(format_args!("\r\u{1b}[K{status}")),

@@ -103,6 +103,47 @@ fn disk_survives_the_loss_of_a_target_and_is_served_again() {
     stop(third);
 }
 
+/// The commands are for scripts and units: they are started as printed, each when the one before is ready.
+#[test]
+fn printed_commands_serve_the_disk() {
+    let sandbox = Sandbox::new();
+    let data = sandbox.path("a disk");
+    let flags = ["up", "--dry-run", "--data", text(&data), "--size", "64M"];
+    let output = sandbox.command(&flags).output().expect("it runs");
+    assert!(output.status.success(), "{output:?}");
+    assert!(!data.exists(), "nothing is created");
+    fs::create_dir(&data).expect("a directory");
+    let lines = String::from_utf8(output.stdout).expect("text");
+    let lines = lines.lines().filter(|line| !line.starts_with('#'));
+    let ready = [
+        "listening on port",
+        "listening on port",
+        "listening on port",
+        "waiting for the initiator",
+        "Serving ",
+    ];
+    let mut processes = Vec::new();
+    for (line, ready) in lines.zip(ready) {
+        let words = shlex::split(line).expect("words");
+        let arguments: Vec<&str> = words[1..].iter().map(String::as_str).collect();
+        let process = sandbox.spawn("printed", &arguments);
+        let found = process.find_line(0, TIMEOUT, |line| line.contains(ready).then_some(()));
+        assert!(found.is_some(), "{line}: {:?}", process.lines());
+        processes.push(process);
+    }
+    assert_eq!(processes.len(), ready.len());
+    let mut client = Client::transmitting(&data.join("nbd.socket"), false);
+    let content = noise(3, 1 << 16);
+    assert_eq!(client.write(4096, &content), 0);
+    assert_eq!(client.read_simple(4096, 1 << 16), Ok(content));
+    drop(client);
+    for mut process in processes.into_iter().rev() {
+        process.signal(Signal::TERM);
+        let status = process.wait(default_deadline()).expect("it ends");
+        assert!(status.success(), "{status}");
+    }
+}
+
 #[test]
 fn targets_may_be_on_other_machines() {
     let sandbox = Sandbox::new();

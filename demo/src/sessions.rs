@@ -221,12 +221,12 @@ impl Sessions<'_> {
         let (mut processes, mut running) = (Vec::new(), Vec::new());
         for part in targets.chain([Part::Service]) {
             let command = self.roles.command_line(part)?;
-            running.push(shell_line(&command));
+            running.push(table::shell_line(&command));
             processes.push(self.spawn_detached(part, command)?.to_string());
         }
         // The service is stopped first: it would report an error if a target exited before it.
         processes.reverse();
-        let initiator = shell_line(&self.roles.command_line(Part::Initiator)?);
+        let initiator = table::shell_line(&self.roles.command_line(Part::Initiator)?);
         let directory = self.roles.keep();
         Ok(Kept(format!(
             "\nRunning (for one session, logs in {directory}):\n{running}\n\
@@ -235,7 +235,7 @@ impl Sessions<'_> {
             directory = directory.display(),
             running = running.join("\n"),
             processes = processes.join(" "),
-            quoted_directory = quoted(&directory.to_string_lossy()),
+            quoted_directory = table::quoted(&directory.to_string_lossy()),
         )))
     }
 
@@ -253,18 +253,6 @@ impl Sessions<'_> {
             .map_err(Error::io(format!("start the {name}")))?;
         Ok(process.id())
     }
-}
-
-/// Shell command that starts a role, with its environment.
-fn shell_line(command: &Command) -> String {
-    let environment = command.get_envs().filter_map(|(name, value)| {
-        let value = quoted(&value?.to_string_lossy());
-        Some(format!("{}={value}", name.to_string_lossy()))
-    });
-    let words = std::iter::once(command.get_program()).chain(command.get_args());
-    let words = words.map(|word| quoted(&word.to_string_lossy()));
-    let all: Vec<String> = environment.chain(words).collect();
-    format!("  {}", all.join(" "))
 }
 
 // Command lines of the roles.
@@ -389,16 +377,6 @@ fn add_sizes(command: &mut Command, blocks: u64, block_size: u32) {
         .args(["--block-size", &block_size.to_string()]);
 }
 
-/// Quotes a word for a shell.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use role_formats::stored_block::{Encoder, Geometry};
@@ -427,15 +405,5 @@ mod tests {
             let refused = encoder.encode(block).expect_err("does not compress");
             assert_eq!(refused.needed, 4100);
         }
-    }
-
-    #[test]
-    fn shell_line_has_environment_and_quoted_words() {
-        let mut command = Command::new("it's here");
-        command
-            .args(["--cpu", "0", ""])
-            .env("A", "b c")
-            .env_remove("D");
-        assert_eq!(shell_line(&command), r"  A='b c' 'it'\''s here' --cpu 0 ''");
     }
 }

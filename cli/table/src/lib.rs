@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use std::borrow::Cow;
+use std::process::Command;
 
 use role_common::console::{self, LEAST_WIDTH};
 use tabled::builder::Builder;
@@ -154,6 +155,28 @@ pub fn command(line: &str) -> String {
     }
 }
 
+/// Shell command that starts a role, with its environment.
+pub fn shell_line(command: &Command) -> String {
+    let environment = command.get_envs().filter_map(|(name, value)| {
+        let value = quoted(&value?.to_string_lossy());
+        Some(format!("{}={value}", name.to_string_lossy()))
+    });
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let words = words.map(|word| quoted(&word.to_string_lossy()));
+    let all: Vec<String> = environment.chain(words).collect();
+    format!("  {}", all.join(" "))
+}
+
+/// Quotes a word for a shell.
+pub fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
 /// Prints a line of text to standard output, wrapped to [`width()`].
 #[macro_export]
 macro_rules! say {
@@ -254,5 +277,15 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("second"), "{text}");
+    }
+
+    #[test]
+    fn shell_line_has_environment_and_quoted_words() {
+        let mut command = Command::new("it's here");
+        command
+            .args(["--cpu", "0", ""])
+            .env("A", "b c")
+            .env_remove("D");
+        assert_eq!(shell_line(&command), r"  A='b c' 'it'\''s here' --cpu 0 ''");
     }
 }
