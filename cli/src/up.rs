@@ -29,6 +29,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Result, exit_code, usage};
 
+mod units;
+
 const EXAMPLES: &str = "\
 Examples:
   10 GiB, over NBD at a socket below ~/.local/share/doca-storage:
@@ -37,6 +39,8 @@ Examples:
     doca-storage up --data /srv/disk --size 100G --nbd /run/disk.socket
   Only the command lines, for scripts and units of one's own:
     doca-storage up --data /srv/disk --size 100G --dry-run
+  Units for systemd, to be started with systemctl start disk.target:
+    doca-storage up --data /srv/disk --size 100G --systemd /etc/systemd/system
   For a virtual machine:
     doca-storage up --data /srv/disk --vhost-user /run/disk.socket
   Over targets of 10 GiB on other machines, each started there with
@@ -99,9 +103,20 @@ pub struct Options {
     #[arg(long, conflicts_with = "json")]
     dry_run: bool,
 
+    /// Write units for systemd into this directory instead of starting anything: a service for each process, and a target with all of them
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with_all = ["json", "dry_run"])]
+    systemd: Option<PathBuf>,
+
     /// Print a JSON object in a line for each change of state, instead of the status line
     #[arg(long)]
     json: bool,
+}
+
+impl Options {
+    /// `false` if the commands are only shown, or written.
+    fn starts(&self) -> bool {
+        !self.dry_run && self.systemd.is_none()
+    }
 }
 
 pub fn run(options: &Options) -> ExitCode {
@@ -117,7 +132,7 @@ pub fn run(options: &Options) -> ExitCode {
 /// Returns `true` if all processes have ended with status 0.
 fn supervise(options: &Options, shutdown: &Shutdown) -> Result<bool> {
     let disk = Disk::of(options)?;
-    if !options.dry_run {
+    if options.starts() {
         disk.end_orphans()?;
     }
     let mut parts = Parts {
@@ -130,8 +145,12 @@ fn supervise(options: &Options, shutdown: &Shutdown) -> Result<bool> {
         bytes: 0,
         service: Follow::default(),
     };
-    if options.dry_run {
-        parts.print_commands()?;
+    if !options.starts() {
+        parts.reserve_ports()?;
+        match &options.systemd {
+            Some(directory) => parts.write_units(directory)?,
+            None => parts.print_commands(),
+        }
         return Ok(true);
     }
     let mut display = Display::new(options.json);
@@ -178,7 +197,7 @@ impl Disk {
             None => default_directory()?,
         };
         let context = |error: std::io::Error| format!("{}: {error}", directory.display());
-        let (directory, lock) = if options.dry_run {
+        let (directory, lock) = if !options.starts() {
             // Nothing is created. The name of the channel results from the canonical path.
             let path = directory.canonicalize();
             (path.or_else(|_| std::path::absolute(&directory))?, None)
@@ -515,8 +534,8 @@ impl Parts {
         command
     }
 
-    /// Prints the commands in the order in which they have to be started, each when the one before is ready. Targets get ports that are free now.
-    fn print_commands(&mut self) -> Result<()> {
+    /// Chooses ports for the targets that are free now.
+    fn reserve_ports(&mut self) -> Result<()> {
         let is_target = |part: &Part| matches!(part, Part::Target(_));
         let local = self.disk.parts().filter(is_target).count();
         let sockets: Vec<TcpListener> = (0..local)
@@ -525,10 +544,47 @@ impl Parts {
         for (number, socket) in sockets.iter().enumerate() {
             self.ports.insert(number, socket.local_addr()?.port());
         }
+        Ok(())
+    }
+
+    /// Prints the commands in the order in which they have to be started, each when the one before is ready.
+    fn print_commands(&self) {
         for part in self.disk.parts() {
             outln!("# {}", name(part));
             outln!("{}", table::shell_line(&self.command(part)));
         }
+    }
+
+    /// Writes a unit for each process, and one that starts all of them, named after the data directory.
+    fn write_units(&self, directory: &Path) -> Result<()> {
+        let disk = &self.disk.directory;
+        let prefix = disk.file_name().unwrap_or_default().to_string_lossy();
+        let prefix = prefix.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+        let unit = |part: Part| format!("{prefix}-{}.service", name(part).replace(' ', "-"));
+        let write = |name: &str, text: String| {
+            let path = directory.join(name);
+            fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
+        };
+        let target = format!("{prefix}.target");
+        let mut before: Vec<String> = Vec::new();
+        for part in self.disk.parts() {
+            let text = units::service(
+                &format!("{} of the disk in {}", name(part), disk.display()),
+                &before,
+                &target,
+                disk,
+                &self.command(part),
+            );
+            write(&unit(part), text)?;
+            before.push(unit(part));
+        }
+        let text = units::target(&format!("The disk in {}", disk.display()), &before);
+        write(&target, text)?;
+        outln!(
+            "{} units in {}; {target} starts and stops all of them",
+            before.len() + 1,
+            directory.display()
+        );
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use contents::noise;
 use deployment::process::{Process, Signal};
@@ -141,6 +142,60 @@ fn printed_commands_serve_the_disk() {
         process.signal(Signal::TERM);
         let status = process.wait(default_deadline()).expect("it ends");
         assert!(status.success(), "{status}");
+    }
+}
+
+#[test]
+fn units_have_the_commands_and_are_valid() {
+    let sandbox = Sandbox::new();
+    let (data, units) = (sandbox.path("a disk"), sandbox.path("units"));
+    fs::create_dir(&units).expect("a directory");
+    let flags = ["--size", "64M", "--systemd", text(&units)];
+    assert_eq!(
+        code(&sandbox, &data, &flags),
+        2,
+        "--json prints states of processes, of which there are none"
+    );
+    let arguments = [&["up", "--data", text(&data)], &flags[..]].concat();
+    let output = sandbox.command(&arguments).output().expect("it runs");
+    assert!(output.status.success(), "{output:?}");
+    assert!(!data.exists(), "nothing is started");
+    let mut names: Vec<String> = fs::read_dir(&units)
+        .expect("a directory")
+        .map(|entry| {
+            entry
+                .expect("an entry")
+                .file_name()
+                .into_string()
+                .expect("UTF-8")
+        })
+        .collect();
+    names.sort();
+    let expected = [
+        "a-disk-data_1.service",
+        "a-disk-data_2.service",
+        "a-disk-data_p.service",
+        "a-disk-front-end.service",
+        "a-disk-service.service",
+        "a-disk.target",
+    ];
+    assert_eq!(names, expected);
+    let target = fs::read_to_string(units.join(expected[0])).expect("a unit");
+    let file = format!("--backing-file \"{}\"", text(&data.join("data_1.blocks")));
+    assert!(target.contains(&file), "{target}");
+
+    let mut verify = Command::new("systemd-analyze");
+    verify.args(["verify", "--man=no"]);
+    match verify
+        .args(names.iter().map(|name| units.join(name)))
+        .output()
+    {
+        // It may warn about other units of this machine.
+        Ok(output) => {
+            let warnings = String::from_utf8_lossy(&output.stderr);
+            assert!(!warnings.contains("a-disk"), "{warnings}");
+        }
+        Err(error) => eprintln!("NOT RUN: systemd-analyze: {error}"),
     }
 }
 
