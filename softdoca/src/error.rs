@@ -1,11 +1,9 @@
 //! The error type of the engine: DOCA's result codes.
 //!
 //! A C caller gets only the code, so the explanation (expected value, actual value, remedy) is logged where the error
-//! is created: `return Err(Error::InvalidValue.because(format_args!("…")))`.
+//! is created: `return Err(Error::InvalidValue.because(format_args!("…")))`, a method that `log` adds.
 
 use std::fmt;
-
-use crate::log;
 
 /// Result of every engine function.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -106,23 +104,6 @@ impl Error {
     /// The `doca_error_t` value.
     pub const fn code(self) -> u32 {
         self as u32
-    }
-
-    /// Logs the reason to the SDK log (level error) and returns the error.
-    ///
-    /// Not for the data path, and not for [`Error::Again`], which is not a failure.
-    #[must_use = "the error still has to be returned"]
-    #[cold]
-    #[track_caller]
-    pub fn because(self, reason: impl fmt::Display) -> Error {
-        let location = std::panic::Location::caller();
-        log::write(
-            log::Level::Error,
-            location.file(),
-            location.line(),
-            format_args!("{}: {reason}", self.name()),
-        );
-        self
     }
 }
 

@@ -653,6 +653,25 @@ fn severity(level: Level) -> u32 {
     }
 }
 
+impl Error {
+    /// Logs the reason to the SDK log (level error) and returns the error.
+    ///
+    /// Not for the data path, and not for [`Error::Again`], which is not a failure.
+    #[must_use = "the error still has to be returned"]
+    #[cold]
+    #[track_caller]
+    pub fn because(self, reason: impl fmt::Display) -> Error {
+        let location = std::panic::Location::caller();
+        write(
+            Level::Error,
+            location.file(),
+            location.line(),
+            format_args!("{}: {reason}", self.name()),
+        );
+        self
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
