@@ -270,7 +270,7 @@ fn print_totals(totals: &Totals, again: &str) {
     let stalled: u64 = totals.rows.iter().map(|row| row.stalled).sum();
     if stalled > 0 {
         table::say!(
-            "{stalled} sessions ended although they should have gone on, while the machine did not complete a write of this program's for 3 s either"
+            "{stalled} sessions ended although they should have gone on, while the machine did not complete a write of this program's for 2 s either"
         );
     }
     if let Some(failed) = &totals.failed {

@@ -275,16 +275,16 @@ impl RoundRun<'_, '_> {
         let is_asked = self.round.injection.phase == Phase::End
             || (self.round.injection.fault, self.round.injection.faulty)
                 == (Fault::Terminate, FaultyRole::Load);
-        if !is_asked && load.process.has_ended() {
-            if !self.has_stalled() {
+        if !is_asked {
+            wait_until_complete(self.deployment, &load, self.sessions.settings.limit)?;
+            if !load.process.has_ended() {
+                load.process.signal(Signal::TERM);
+            } else if !self.has_stalled() {
                 return Err(load
                     .process
                     .failed("has exited, but has to continue")
                     .into());
             }
-        } else if !is_asked {
-            self.deployment.wait_until_complete()?;
-            load.process.signal(Signal::TERM);
         }
         let limit = self.sessions.settings.limit;
         let (session, log) = (load.session, load.process.stderr());
@@ -387,6 +387,16 @@ impl RoundRun<'_, '_> {
         }
         Ok(self.deployment.start_targets()?)
     }
+}
+
+/// Waits until all targets are up to date, or the load has ended.
+fn wait_until_complete(
+    deployment: &Deployment,
+    load: &Running,
+    limit: Duration,
+) -> Result<(), Violation> {
+    let is_over = |it: &Deployment| it.redundancy().is_complete() || load.process.has_ended();
+    Ok(deployment.wait_for_log("all targets are up to date", limit, is_over)?)
 }
 
 // Sequential sessions of the load, and the verifier's report of each.
@@ -552,8 +562,8 @@ impl<'a> Sessions<'a> {
                 std::thread::sleep(TICK);
             }
             if load.is(LoadState::Ending) {
-                // The next fault is injected into a deployment with full redundancy.
-                deployment.wait_until_complete()?;
+                // The next fault is injected into a deployment with full redundancy. If the session ends before, because a target was slow, there is another one.
+                wait_until_complete(deployment, &load, limit)?;
             }
             load.process.signal(Signal::TERM);
             let said = load.process.stderr();

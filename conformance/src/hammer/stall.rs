@@ -16,8 +16,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::{ReadWriteFlags, pwritev2};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-/// Time that a write takes in a stall: less than the roles wait for an I/O.
-const STALL: Duration = Duration::from_secs(3);
+/// Time that a write takes in a stall: a gga service detaches a target after it, and sessions end after twice as long.
+const STALL: Duration = Duration::from_secs(2);
 /// Time between writes.
 const PAUSE: Duration = Duration::from_millis(50);
 
