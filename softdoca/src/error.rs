@@ -103,14 +103,13 @@ const fn c_str(text: &'static str) -> &'static std::ffi::CStr {
 }
 
 impl Error {
-    /// The `doca_error_t` value.
     pub const fn code(self) -> u32 {
         self as u32
     }
 
     /// Logs the reason to the SDK log (level error) and returns the error.
     ///
-    /// Not for the data path, and not for [`Error::Again`], which is not a failure.
+    /// Must not be used on the data path, or for [`Error::Again`], which is not a failure.
     #[must_use = "the error still has to be returned"]
     #[cold]
     #[track_caller]

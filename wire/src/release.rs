@@ -1,7 +1,7 @@
 //! Releases of the protocol with different wire formats, and one interface for the layouts of their I/O messages.
 //!
 //! A session uses one release. Programs that process I/O messages are generic over [`IoLayout`] and choose the layout
-//! when the session starts, so that other releases cost a session of 3.2 nothing.
+//! when the session starts, so that other releases add no overhead to sessions of 3.2.
 //!
 //! | | 3.0 | 3.1 | 3.2, 3.3 |
 //! | --- | --- | --- | --- |
@@ -130,11 +130,11 @@ pub trait IoLayout: Debug + Clone + Copy + Send + Sync + 'static {
     /// Type of the correlation id.
     type CorrelationId: CorrelationId;
 
-    /// `true` if the position in the requester's memory is tied to the one in the storage: it is at most 4 GiB after
-    /// it and never before it.
+    /// `true` if the position in the requester's memory depends on the position in the storage: it is at most 4 GiB
+    /// after that position, and never before it.
     const IS_MIRRORED: bool = false;
 
-    /// The values of the answer to a request: its own, with the type of a result.
+    /// The values of the response to a request: those of the request, with the type of a result.
     #[inline(always)]
     fn answer_to(self, message: &[u8; SIZE]) -> Repr {
         let message = IoMessage::new_unchecked_len(message);

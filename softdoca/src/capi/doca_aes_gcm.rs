@@ -29,7 +29,7 @@ unsafe impl Handle for doca_aes_gcm_key {
     type Engine = Key;
 }
 
-// SAFETY: tasks are given out as pointers to what `TaskPool::allocate` made of this body.
+// SAFETY: task handles are pointers to tasks with this body, created by `TaskPool::allocate`.
 unsafe impl Handle for doca_aes_gcm_task_encrypt {
     type Engine = TaskOf<Crypt>;
 }
@@ -316,8 +316,8 @@ macro_rules! crypt_task {
             unsafe { get(task, |body| body.key_ptr().cast_mut().cast()) }
         }
 
-        /// Sets the task's initialization vector, which is copied; not while it is in flight. A vector that is too long
-        /// makes the task fail.
+        /// Sets the task's initialization vector, which is copied; not allowed while the task is in flight. A vector
+        /// that is too long makes the task fail.
         ///
         /// # Safety
         /// The task is NULL or live, and not used by another thread during the call; `iv` is NULL or has `iv_length`
@@ -496,7 +496,7 @@ mod tests {
         }
     }
 
-    /// Arguments of a task's allocation besides its bufs.
+    /// Arguments of a task's allocation in addition to its bufs.
     #[derive(Clone, Copy)]
     struct With<'a> {
         key: &'a OwnKey,
@@ -731,7 +731,7 @@ mod tests {
                 room,
                 Error::InvalidValue,
             ),
-            // Shorter than the additional authenticated data.
+            // A source shorter than the additional authenticated data.
             (bufs.data(&memory.mmap, 0, 3), room, Error::InvalidValue),
             (data, bufs.room(&memory.mmap, 100, 23), Error::TooBig),
             (data, bufs.room(&read_only.mmap, 0, 64), Error::NotPermitted),

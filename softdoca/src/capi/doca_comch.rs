@@ -332,7 +332,7 @@ pub unsafe extern "C" fn doca_comch_client_get_connection(
         // SAFETY: guaranteed by the caller.
         let ctx = unsafe { borrow(comch_client) }?;
         let own = ctx.driver_as::<Client>()?.connection()?;
-        // The client keeps a reference; the handle has none.
+        // The client keeps a reference; the handle does not own one.
         let handle = Arc::as_ptr(&own).cast_mut().cast();
         // SAFETY: guaranteed by the caller.
         unsafe { put(connection, handle) }
@@ -549,7 +549,7 @@ pub unsafe extern "C" fn doca_comch_cap_client_is_supported(
 ) -> doca_error_t {
     guard(|| match is_of_dpu(devinfo)? {
         false => Ok(()),
-        // An expected answer, which is not logged as an error.
+        // A regular result, which is not logged as an error.
         true => Err(Error::NotSupported),
     })
 }
@@ -583,7 +583,7 @@ macro_rules! limits {
     )+ };
 }
 
-/// Defines functions that make sense only with a DPA.
+/// Defines functions that are useful only with a DPA.
 macro_rules! unsupported {
     ($($name:ident($object:ident: $ty:ty $(, $argument:ident: $argument_ty:ty)*);)+) => { $(
         /// `DOCA_ERROR_NOT_SUPPORTED`: softdoca has no DPA.
@@ -822,7 +822,7 @@ pub unsafe extern "C" fn doca_comch_consumer_destroy(
     })
 }
 
-/// The id by which producers of the peer name this consumer.
+/// The id by which producers of the peer address this consumer.
 ///
 /// # Safety
 /// `consumer` is NULL or a live consumer; `id` is NULL or writable.
@@ -939,7 +939,7 @@ pub unsafe extern "C" fn doca_comch_consumer_task_post_recv_get_producer_id(
     })
 }
 
-/// Immediate data of the received message, valid until the task is submitted or freed; NULL if there is none.
+/// Immediate data of the received message, valid until the task is submitted or freed; NULL if the message has none.
 ///
 /// # Safety
 /// `task` is NULL or a live task.
@@ -953,7 +953,7 @@ pub unsafe extern "C" fn doca_comch_consumer_task_post_recv_get_imm_data(
     })
 }
 
-/// Length of the immediate data in bytes; 0 if there is none.
+/// Length of the immediate data in bytes; 0 if the message has none.
 ///
 /// # Safety
 /// `task` is NULL or a live task.
@@ -978,7 +978,7 @@ pub unsafe extern "C" fn doca_comch_consumer_task_post_recv_as_task(
     task.cast()
 }
 
-/// Sets the maximum length of received immediate data in bytes; before the start. A longer one fails the receive task.
+/// Sets the maximum length of received immediate data in bytes; before the start. Longer data fails the receive task.
 ///
 /// # Safety
 /// `consumer` is NULL or a live consumer.
@@ -1116,7 +1116,7 @@ pub unsafe extern "C" fn doca_comch_producer_destroy(
     })
 }
 
-/// The id by which consumers of the peer name this producer.
+/// The id by which consumers of the peer address this producer.
 ///
 /// # Safety
 /// `producer` is NULL or a live producer; `id` is NULL or writable.
@@ -1265,7 +1265,8 @@ pub unsafe extern "C" fn doca_comch_producer_task_send_as_task(
     task.cast()
 }
 
-/// Sets the task's immediate data, which is copied; not while it is in flight. Data longer than the limit is ignored.
+/// Sets the task's immediate data, which is copied; not allowed while the task is in flight. Data longer than the limit
+/// is ignored.
 ///
 /// # Safety
 /// `task` is NULL or a live task; `imm_data` is NULL or readable for `imm_data_len` bytes.
@@ -1288,7 +1289,7 @@ pub unsafe extern "C" fn doca_comch_producer_task_send_set_imm_data(
     });
 }
 
-/// The task's copy of its immediate data; NULL if there is none.
+/// The task's copy of its immediate data; NULL if it has none.
 ///
 /// # Safety
 /// `task` is NULL or a live task.

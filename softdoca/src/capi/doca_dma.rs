@@ -21,7 +21,7 @@ unsafe impl Handle for doca_dma {
     const KEEPER: Keeper = Keeper::Rc;
 }
 
-// SAFETY: tasks are given out as pointers to what `TaskPool::allocate` made of this body.
+// SAFETY: task handles are pointers to tasks with this body, created by `TaskPool::allocate`.
 unsafe impl Handle for doca_dma_task_memcpy {
     type Engine = TaskOf<Memcpy>;
 }
@@ -257,7 +257,7 @@ mod tests {
             // SAFETY: the array has that many bytes.
             let read_onward = unsafe { onward.read_into(addr, bytes.as_mut_ptr(), 8) };
             assert_eq!(read_onward, Err(Error::NotFound), "{placement:?}");
-            // After another export it is available to new importers.
+            // After another export, the memory is available to new importers.
             theirs.mmap.start().expect("the range is mapped");
             let again = theirs.import(ExportKind::Pci);
             assert_eq!(read(&again), 0, "{placement:?}");
@@ -595,9 +595,9 @@ mod tests {
     struct Doomed {
         pe: *mut doca_abi::doca_pe,
         dma: *mut doca_dma,
-        /// Another context of the engine, which is polled after the first.
+        /// Another context of the engine, which is polled after the first one.
         other: *mut doca_dma,
-        /// References to both right after they were destroyed.
+        /// Numbers of references to both contexts right after they were destroyed.
         left: std::cell::Cell<(usize, usize)>,
         weak: (
             std::rc::Weak<crate::progress::Pe>,

@@ -195,7 +195,7 @@ pub unsafe extern "C" fn doca_graph_add_dependency(
     guard(|| unsafe { borrow(graph)?.add_dependency(borrow(from)?, borrow(to)?) })
 }
 
-/// Starts a graph, whose nodes are fixed from then on; its contexts must be running.
+/// Starts a graph, whose nodes cannot change afterwards; its contexts must be running.
 ///
 /// # Safety
 /// `graph` is NULL or live, not used by another thread during the call.
@@ -851,7 +851,7 @@ mod tests {
                 doca_task_get_status(task),
                 crate::error::Error::TooBig.code()
             );
-            // The context has stopped: the submission is refused and starts nothing.
+            // The context has stopped: the submission is refused without starting a task.
             assert_eq!(doca_graph_instance_submit(instance), DOCA_ERROR_BAD_STATE);
         }
         assert_eq!(dma.log.completions.borrow().len(), 0);

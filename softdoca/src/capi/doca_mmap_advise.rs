@@ -22,7 +22,7 @@ unsafe impl Handle for doca_mmap_advise {
     const KEEPER: Keeper = Keeper::Rc;
 }
 
-// SAFETY: tasks are given out as pointers to what `TaskPool::allocate` made of this body.
+// SAFETY: task handles are pointers to tasks with this body, created by `TaskPool::allocate`.
 unsafe impl Handle for doca_mmap_advise_task_invalidate_cache {
     type Engine = TaskOf<Invalidate>;
 }

@@ -21,7 +21,7 @@ unsafe impl Handle for doca_sha {
     type Engine = Ctx;
 }
 
-// SAFETY: tasks are given out as pointers to what `TaskPool::allocate` made of this body.
+// SAFETY: task handles are pointers to tasks with this body, created by `TaskPool::allocate`.
 unsafe impl Handle for doca_sha_task_hash {
     type Engine = TaskOf<Hash>;
 }
@@ -539,7 +539,7 @@ mod tests {
             assert_eq!(sha.run(task), 0);
             assert_eq!(to.data_len(), len);
             assert_eq!(hex(&memory.read(1000, len)), ABC[index]);
-            // The same task with another source; existing data stays before the digest.
+            // The same task with another source; existing data is kept before the digest.
             let Some(expected) = OF_LONGER.get(index) else {
                 continue;
             };
@@ -636,7 +636,7 @@ mod tests {
                 assert_eq!(doca_sha_task_partial_hash_get_has_result(task), 1);
                 assert_eq!(to.data_len(), len);
                 assert_eq!(memory.read(70_000, len), memory.read(60_000, len));
-                // The message is complete; a reset starts another one.
+                // The message is complete; after a reset, another one can be hashed.
                 assert_eq!(step(0, block), bad_state);
                 ok(doca_sha_task_partial_hash_reset(task));
                 assert_eq!(doca_sha_task_partial_hash_get_is_final(task), 0);

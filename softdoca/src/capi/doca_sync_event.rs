@@ -38,7 +38,8 @@ unsafe impl Handle for doca_sync_event_remote_net {
 macro_rules! task_handles {
     ($($task:ty),*) => {
         $(
-            // SAFETY: tasks of this kind are given out as pointers to what `TaskPool::allocate` made of this body.
+            // SAFETY: handles of tasks of this kind are pointers to tasks with this body, created by
+            // `TaskPool::allocate`.
             unsafe impl Handle for $task {
                 type Engine = TaskOf<Work>;
             }
@@ -138,7 +139,8 @@ pub unsafe extern "C" fn doca_sync_event_destroy(event: *mut doca_sync_event) ->
     })
 }
 
-/// The event as a context. From then on it can only be used as one; NULL if it was started without a context before.
+/// The event as a context. Afterwards, it can be used only as a context. Returns NULL if it was started without a
+/// context.
 ///
 /// # Safety
 /// `event` is NULL or a live event.
@@ -425,7 +427,7 @@ pub unsafe extern "C" fn doca_sync_event_remote_net_create_from_export(
     })
 }
 
-/// Destroys a remote event. Tasks with it stay valid.
+/// Destroys a remote event. Tasks that use it remain valid.
 ///
 /// # Safety
 /// `event` is NULL or a live remote event; it is invalid afterwards.

@@ -70,7 +70,7 @@ fn every_setter_writes_its_field_alone() {
     for (set, range) in cases {
         let mut view = IoMessage::new_unchecked_len([0xff; SIZE]);
         set(&mut view);
-        // Each writes the number one, big endian.
+        // Each writer writes the number one, big endian.
         let mut expected = [0xff; SIZE];
         expected[range.clone()].fill(0);
         expected[range.end - 1] = 1;

@@ -300,7 +300,7 @@ macro_rules! doca_compress_functions {
                 task: *const doca_compress_task_decompress_lz4_stream
             ) -> u8;
 
-            /// Sets if no block refers to an earlier one.
+            /// Declares whether no block refers to an earlier one.
             fn doca_compress_task_decompress_lz4_stream_set_are_blocks_independent(
                 task: *mut doca_compress_task_decompress_lz4_stream,
                 are_blocks_independent: u8
@@ -671,7 +671,8 @@ macro_rules! doca_erasure_coding_functions {
                 num_tasks: u32
             ) -> doca_error_t;
 
-            /// Allocates a task that recovers missing blocks from as many available ones as there are data blocks.
+            /// Allocates a task that recovers missing blocks. The source contains as many available blocks as there are
+            /// data blocks.
             fn doca_ec_task_recover_allocate_init(
                 ec: *mut doca_ec,
                 recover_matrix: *const doca_ec_matrix,

@@ -516,7 +516,7 @@ macro_rules! doca_comch_producer_functions {
                 max_buf_list_len: *mut u32
             ) -> doca_error_t;
 
-            /// Sets a task's immediate data, which is copied; not while it is in flight.
+            /// Sets a task's immediate data, which is copied; not allowed while the task is in flight.
             fn doca_comch_producer_task_send_set_imm_data(
                 task: *mut doca_comch_producer_task_send,
                 imm_data: *mut u8,

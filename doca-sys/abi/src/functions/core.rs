@@ -1,7 +1,7 @@
-//! The headers that every library or program builds on: errors, version, clocks, log, contexts, progress engines,
+//! The headers on which all libraries and programs depend: errors, version, clocks, log, contexts, progress engines,
 //! graphs of tasks, and arguments. One macro per header; see [`doca_functions!`](crate::doca_functions).
 //!
-//! `doca_log` is not in the table: it is variadic, which no other function is.
+//! `doca_log` is not in the table: it is the only variadic function.
 
 #[doc(hidden)]
 #[macro_export]
@@ -73,7 +73,7 @@ macro_rules! doca_clock_functions {
                 clock_ts: *mut doca_clock_timespec_t
             ) -> doca_error_t;
 
-            /// Reads any clock and a device clock at the same moment, with the maximum error.
+            /// Reads any clock and a device clock at the same time, with the maximum error.
             fn doca_clock_get_crosstimestamp(
                 clock: *const doca_clock,
                 primary_clock_type: u64,
@@ -215,7 +215,7 @@ macro_rules! doca_log_functions {
                 nb_loggers: *mut u32
             ) -> doca_error_t;
 
-            /// Frees a list of loggers; the loggers stay.
+            /// Frees a list of loggers, but not the loggers.
             fn doca_logger_destroy_list(logger_list: *mut *mut doca_logger) -> doca_error_t;
 
             /// Sets the least severe level of a logger's messages, and with `propagate` of its descendants.
@@ -231,7 +231,7 @@ macro_rules! doca_log_functions {
             /// Writes the name of a logger, at most [`DOCA_LOGGER_NAME_SIZE`] bytes.
             fn doca_logger_get_name(logger: *const doca_logger, name: *mut c_char) -> doca_error_t;
 
-            /// The logger with this name in a list; NULL if there is none.
+            /// The logger with this name in a list; NULL if it does not exist.
             fn doca_logger_find_by_name(
                 logger_list: *mut *mut doca_logger,
                 name: *const c_char
@@ -517,7 +517,7 @@ macro_rules! doca_graph_functions {
                 cookie: *mut c_void
             ) -> doca_error_t;
 
-            /// Sets the instance that a graph node runs; its own callbacks are not called.
+            /// Sets the instance that a graph node runs; that instance's own callbacks are not called.
             fn doca_graph_instance_set_sub_graph_node_data(
                 graph_instance: *mut doca_graph_instance,
                 node: *mut doca_graph_node,

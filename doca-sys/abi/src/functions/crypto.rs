@@ -82,7 +82,7 @@ macro_rules! doca_sha_functions {
                 src_buf: *const doca_buf
             ) -> doca_error_t;
 
-            /// The buf that the task reads.
+            /// The buf from which the task reads.
             fn doca_sha_task_hash_get_src(task: *const doca_sha_task_hash) -> *const doca_buf;
 
             /// Sets the task's destination.
@@ -91,7 +91,7 @@ macro_rules! doca_sha_functions {
                 dst_buf: *mut doca_buf
             ) -> doca_error_t;
 
-            /// The buf that the task appends the digest to.
+            /// The buf to which the task appends the digest.
             fn doca_sha_task_hash_get_dst(task: *const doca_sha_task_hash) -> *const doca_buf;
 
             /// Sets the algorithm.
@@ -114,7 +114,8 @@ macro_rules! doca_sha_functions {
                 log_num_tasks: u8
             ) -> doca_error_t;
 
-            /// Allocates a task that is submitted once for each part of a message, and appends the digest after the last one.
+            /// Allocates a task that is submitted once for each part of a message, and appends the digest after the
+            /// last part.
             fn doca_sha_task_partial_hash_alloc_init(
                 sha: *mut doca_sha,
                 algorithm: doca_sha_algorithm,
@@ -133,7 +134,7 @@ macro_rules! doca_sha_functions {
                 src_buf: *const doca_buf
             ) -> doca_error_t;
 
-            /// The buf that the task reads.
+            /// The buf from which the task reads.
             fn doca_sha_task_partial_hash_get_src(task: *const doca_sha_task_partial_hash) -> *const doca_buf;
 
             /// Sets the task's destination; before the first part.
@@ -142,7 +143,7 @@ macro_rules! doca_sha_functions {
                 dst_buf: *mut doca_buf
             ) -> doca_error_t;
 
-            /// The buf that the task appends the digest to.
+            /// The buf to which the task appends the digest.
             fn doca_sha_task_partial_hash_get_dst(task: *const doca_sha_task_partial_hash) -> *const doca_buf;
 
             /// Sets the algorithm; before the first part.
@@ -271,7 +272,7 @@ macro_rules! doca_aes_gcm_functions {
                 src_buff: *const doca_buf
             );
 
-            /// The buf that the task reads.
+            /// The buf from which the task reads.
             fn doca_aes_gcm_task_encrypt_get_src(task: *const doca_aes_gcm_task_encrypt) -> *const doca_buf;
 
             /// Sets the task's destination.
@@ -371,7 +372,6 @@ macro_rules! doca_aes_gcm_functions {
                 task: *mut *mut doca_aes_gcm_task_decrypt
             ) -> doca_error_t;
 
-            /// The generic task of a decrypt task.
             fn doca_aes_gcm_task_decrypt_as_task(task: *mut doca_aes_gcm_task_decrypt) -> *mut doca_task;
 
             /// Sets the task's source.
@@ -380,7 +380,7 @@ macro_rules! doca_aes_gcm_functions {
                 src_buff: *const doca_buf
             );
 
-            /// The buf that the task reads.
+            /// The buf from which the task reads.
             fn doca_aes_gcm_task_decrypt_get_src(task: *const doca_aes_gcm_task_decrypt) -> *const doca_buf;
 
             /// Sets the task's destination.

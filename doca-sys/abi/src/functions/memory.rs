@@ -23,7 +23,7 @@ macro_rules! doca_mmap_functions {
             /// Destroys a memory map; `DOCA_ERROR_IN_USE` while bufs of it exist.
             fn doca_mmap_destroy(mmap: *mut doca_mmap) -> doca_error_t;
 
-            /// Registers the range with the devices; range, devices and permissions are fixed from then on.
+            /// Registers the range with the devices; range, devices and permissions cannot be changed afterwards.
             fn doca_mmap_start(mmap: *mut doca_mmap) -> doca_error_t;
 
             /// Withdraws the registration, and with it every export.
@@ -32,7 +32,7 @@ macro_rules! doca_mmap_functions {
             /// Adds a device to an unstarted memory map.
             fn doca_mmap_add_dev(mmap: *mut doca_mmap, dev: *mut doca_dev) -> doca_error_t;
 
-            /// Sets the range, which the caller keeps valid until the map is stopped.
+            /// Sets the range, which the caller must keep valid until the map is stopped.
             fn doca_mmap_set_memrange(
                 mmap: *mut doca_mmap,
                 addr: *mut c_void,
@@ -290,7 +290,7 @@ macro_rules! doca_buf_inventory_functions {
                 buf: *mut *mut doca_buf
             ) -> doca_error_t;
 
-            /// Sets a buf's range and data section within its memory map; links to other bufs stay.
+            /// Sets a buf's range and data section within its memory map; links to other bufs are kept.
             fn doca_buf_inventory_buf_reuse_by_args(
                 buf: *mut doca_buf,
                 addr: *mut c_void,

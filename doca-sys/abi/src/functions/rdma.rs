@@ -163,7 +163,7 @@ macro_rules! doca_rdma_functions {
                 transport_type: *mut doca_rdma_transport_type
             ) -> doca_error_t;
 
-            /// Sets if packets have a global routing header; before the start.
+            /// Sets whether packets have a global routing header; before the start.
             fn doca_rdma_set_grh_enabled(rdma: *mut doca_rdma, grh_enabled: u8) -> doca_error_t;
 
             /// Sets the maximum number of bufs in the local list of a task; before the start.
@@ -247,7 +247,7 @@ macro_rules! doca_rdma_functions {
                 private_data_len: u8
             ) -> doca_error_t;
 
-            /// The address that a connection was made to; NULL for an exported connection.
+            /// The address to which a connection was made; NULL for an exported connection.
             fn doca_rdma_connection_get_addr(
                 rdma_connection: *const doca_rdma_connection,
                 addr: *mut *mut doca_rdma_addr
@@ -259,7 +259,7 @@ macro_rules! doca_rdma_functions {
             /// Listens for connection requests at a port of the device.
             fn doca_rdma_start_listen_to_port(rdma: *mut doca_rdma, port: u16) -> doca_error_t;
 
-            /// Stops listening at a port. Connections stay.
+            /// Stops listening at a port. Existing connections remain open.
             fn doca_rdma_stop_listen_to_port(rdma: *mut doca_rdma, port: u16) -> doca_error_t;
 
             /// Prepares a connection requested through rdma-core's connection manager.

@@ -79,7 +79,7 @@ macro_rules! doca_sync_event_functions {
             /// Gets the value.
             fn doca_sync_event_get(event: *mut doca_sync_event, value: *mut u64) -> doca_error_t;
 
-            /// Adds to the value atomically and gets the old one.
+            /// Adds to the value atomically and gets the old value.
             fn doca_sync_event_update_add(
                 event: *mut doca_sync_event,
                 value: u64,
@@ -260,7 +260,7 @@ macro_rules! doca_sync_event_functions {
                 ret_val_ptr: *mut u64
             );
 
-            /// Allocates a task that adds to the value and gets the old one.
+            /// Allocates a task that adds to the value and gets the old value.
             fn doca_sync_event_task_notify_add_alloc_init(
                 event: *mut doca_sync_event,
                 inc_val: u64,

@@ -1,5 +1,5 @@
-//! Environment variables of the network, and the network addresses that follow from them: the part of an export blob that
-//! peers on other machines use.
+//! Environment variables of the network, and the resulting network addresses: the part of an export blob that peers on
+//! other machines use.
 //!
 //! ```text
 //!    0  16 bytes: the runtime directory (device and inode) in which processes of the same machine reach it
@@ -29,8 +29,8 @@ use crate::runtime::{Key, RuntimeDir};
 pub(crate) const ADDRESS: &str = "SOFTDOCA_ADDRESS";
 /// File with the key shared by all processes of a deployment.
 const KEY_FILE: &str = "SOFTDOCA_KEY_FILE";
-/// `tcp`: processes of this machine are also reached over the network, and never by verbs. `verbs`: the same, always by
-/// verbs.
+/// `tcp`: processes of this machine are also reached over the network, and verbs are never used. `verbs`: also over the
+/// network, but always with verbs.
 pub(super) const TRANSPORT: &str = "SOFTDOCA_TRANSPORT";
 /// Files in PEM for TLS: the certificate of this machine, its private key, and the authorities that sign the peers' certificates.
 pub(super) const TLS_CERTIFICATE: &str = "SOFTDOCA_TLS_CERTIFICATE";
@@ -46,7 +46,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Transport {
-    /// Over the network, by verbs where both have a device, if they are on other machines.
+    /// Processes on other machines are reached over the network, with verbs if both sides have a device.
     Auto,
     /// Over TCP, including peers on this machine that offer it.
     Tcp,
@@ -247,9 +247,10 @@ pub(crate) struct NetworkOffer {
     directory: [u8; 16],
     pub(super) process: Key,
     pub(crate) key: Key,
-    /// Connections use TLS. For a clear error in a peer whose setting differs; the connection does not depend on it.
+    /// Connections use TLS. Only for a clear error message in a peer whose setting differs; the connection does not
+    /// depend on it.
     pub(super) tls: bool,
-    /// The service expects the endpoint of a queue pair of the peer, or a message that there is none.
+    /// The service expects the endpoint of a queue pair of the peer, or a message that the peer has none.
     pub(crate) verbs: bool,
     places: [Option<Place>; MOST_ADDRESSES],
 }
@@ -467,7 +468,7 @@ mod tests {
         let addresses = settings.map(|settings| settings.unwrap().addresses);
         assert_eq!(addresses, Ok(vec![IpAddr::from([127, 0, 0, 5])]));
         assert_eq!(lookups, 3);
-        // The next call reads them again, and then they are known.
+        // The next call reads the settings again, this time successfully.
         let known = OnceLock::new();
         let mut failures = 2;
         let mut get = || {
