@@ -2,7 +2,7 @@
 //!
 //! Without arguments it runs the demo. Each role is a subcommand, so that the demo needs no other binary.
 #![forbid(unsafe_code)]
-// They panic if the stream is closed or full: see role_common::console.
+// `print!` and `eprint!` panic if the stream is closed or full: see role_common::console.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod bench;

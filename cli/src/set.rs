@@ -57,7 +57,6 @@ struct Examine {
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// Print one JSON document instead of the table
     #[arg(long)]
     json: bool,
 }
@@ -228,7 +227,7 @@ fn version_report(version: Version) -> Option<VersionReport> {
     (version != Version::NONE).then_some(VersionReport { epoch, number })
 }
 
-/// `None` for a single file, which says nothing about the others.
+/// `None` for a single file, which contains no information about the other targets.
 fn set_report(set: SetId, files: &[(&Path, OfflineFile)]) -> Option<SetReport> {
     let of_set = files.iter().map(|(_, file)| file);
     let of_set: Vec<&OfflineFile> = of_set

@@ -192,7 +192,7 @@ fn shortened(label: &str, room: usize) -> String {
     format!("{kept}… ")
 }
 
-/// Line between two rows of cells, or above the first or below the last one.
+/// Line between two rows of cells, above the first row or below the last.
 fn border(above: &[Cell], below: &[Cell]) -> String {
     let length = |cells: &[Cell]| cells.last().map_or(0, |(start, width, _)| start + width);
     let end = length(above).max(length(below));

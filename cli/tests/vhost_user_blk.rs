@@ -156,7 +156,7 @@ fn back_end(sandbox: &Sandbox, flags: &[&str]) -> Process {
         "60",
         "--reconnect-timeout",
         "300",
-        // So that announcements go to standard error.
+        // With JSON output, announcements are written to standard error.
         "--output",
         "json",
     ];

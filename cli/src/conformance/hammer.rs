@@ -344,7 +344,7 @@ fn verdict(totals: &Totals) -> String {
 
 // Child processes of the hammer: this program with a subcommand.
 
-/// Base of their command lines.
+/// Command lines of the child processes, without their own flags.
 fn actors() -> Result<Commands> {
     let own = std::env::current_exe()?;
     let program = move |name: &str| {
@@ -596,7 +596,6 @@ pub(super) struct Simulate {
     #[arg(long, conflicts_with = "seed")]
     all_states: bool,
 
-    /// Print one JSON document instead of the table
     #[arg(long)]
     json: bool,
 }

@@ -231,7 +231,7 @@ impl Matrix {
 #[derive(Serialize)]
 struct Table<'a> {
     implementations: Vec<&'a str>,
-    /// `true` if there is more than one implementation.
+    /// `true` for mixes of different implementations.
     mixed: bool,
     /// Number of sessions repeated because the reference crashed at the start of a worker thread.
     start_races: u32,

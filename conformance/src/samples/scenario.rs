@@ -79,7 +79,7 @@ pub struct Said {
 pub enum Event {
     /// The party has written this text.
     Says(String, Said),
-    /// The party has written output, and then nothing for a while: for prompts without a text.
+    /// The party has written output, and then no more for a while: for prompts without a text.
     Rests(String),
     /// The party has exited with success.
     Ends(String),
@@ -386,7 +386,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// The bytes are not exactly one such stream. LZ4 is not decoded, because no sample writes it.
+    /// The bytes are not exactly one stream of this format. LZ4 is not decoded, because no sample writes it.
     pub fn decode(self, bytes: &[u8]) -> io::Result<Vec<u8>> {
         let mut plain = Vec::new();
         let used = match self {
