@@ -40,8 +40,8 @@ pub struct Mix {
 }
 
 impl Mix {
-    /// One implementation for all roles. The flags of a foreign initiator are taken from its usage; without a usage,
-    /// it is assumed to be of 3.2.
+    /// One implementation for all roles. The flags of an initiator of another implementation are taken from its usage;
+    /// without a usage, it is assumed to be of 3.2.
     pub fn of(implementation: &Implementation, is_ours: bool) -> Self {
         let usage = if is_ours {
             Usage::default()

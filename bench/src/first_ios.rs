@@ -57,7 +57,7 @@ pub fn run(load: &Load) -> Result<AfterPause, Violation> {
 }
 
 struct Session {
-    // Dropped in this order: users of the connection before it.
+    // Drop order: users of the connection before the connection.
     io: IoChannel,
     control: ComchPeer,
     /// Keeps the memory registered.

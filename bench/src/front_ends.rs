@@ -235,7 +235,7 @@ pub fn measure_vhost_user_blk(
     })
 }
 
-/// Runs the client, on a thread of its own that is bound to the first CPU.
+/// Runs the client, on a separate thread that is bound to the first CPU.
 fn load_vhost_user_blk(
     socket: &Path,
     point: Point,
@@ -262,7 +262,7 @@ fn random_ios(socket: &Path, point: Point, time: Duration) -> Result<f64, Error>
     let mut blkio = Blkio::new("virtio-blk-vhost-user").map_err(failed)?;
     let path = socket.to_string_lossy();
     blkio.set_str("path", &path).map_err(failed)?;
-    // Its socket may exist before the server listens.
+    // The socket may exist before the server listens on it.
     let deadline = Instant::now() + COMPLETION_TIMEOUT;
     while let Err(error) = blkio.connect() {
         if Instant::now() > deadline {

@@ -163,7 +163,7 @@ impl Series {
         }
     }
 
-    /// Median of a figure over the runs that have it.
+    /// Median of a figure over the runs that include it.
     pub fn median(&self, of: impl Fn(&Figures) -> Option<f64>) -> Option<f64> {
         median(self.runs.iter().filter_map(of).collect())
     }

@@ -302,7 +302,7 @@ pub struct GgaLimit {
     pub lz4_ns: f64,
     /// Erasure coding, in the service.
     pub parity_ns: f64,
-    /// Copies of content and stored block, in the service.
+    /// Time for copying content and stored block in the service, in nanoseconds.
     pub service_copies_ns: f64,
     /// Copies between targets and service, in the targets.
     pub target_copies_ns: f64,

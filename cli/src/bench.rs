@@ -53,7 +53,8 @@ pub struct Options {
     #[arg(long = "impl", value_name = "rust=DIR")]
     ours: Option<String>,
 
-    /// Reference to compare with: nbd (nbdkit's memory plugin under fio, and a null disk of qemu-storage-daemon under libblkio), or cpp=DIR with the reference's binaries; may be repeated
+    /// Reference to compare with: nbd (nbdkit's memory plugin under fio, and a null disk of qemu-storage-daemon under
+    /// libblkio), or cpp=DIR with the reference's binaries; may be repeated
     #[arg(long, value_name = "nbd|cpp=DIR")]
     compare: Vec<String>,
 
@@ -170,7 +171,7 @@ impl Options {
                 let Some(report) = &report else { return Ok(()) };
                 let results = conclude(Results {
                     rounds_completed: completed,
-                    // The page says so until the run has completed, in case it is killed.
+                    // The page is marked as interrupted until the run has completed, in case the process is killed.
                     interrupted: true,
                     measurements: measurements.to_vec(),
                     ..empty.clone()

@@ -104,7 +104,7 @@ impl Default for Command {
 
 type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 
-/// Invalid or inconsistent flags; the text says what was expected.
+/// Invalid or inconsistent flags; the text contains the expected value.
 #[derive(Debug)]
 struct UsageError(String);
 

@@ -102,7 +102,7 @@ struct MemberReport {
     /// `data_1`, `data_2` or `data_p`.
     target: Option<&'static str>,
     epoch: Option<EpochReport>,
-    /// The epoch that it prepares for.
+    /// The epoch for which the target prepares.
     next_epoch: Option<EpochReport>,
     state: RecordState,
     form: Form,
@@ -129,7 +129,7 @@ struct VersionReport {
 #[derive(Debug, Serialize)]
 struct SetReport {
     set: String,
-    /// Why a service would refuse it.
+    /// Reason why a service would refuse the set.
     refusal: Option<String>,
     current: Vec<&'static str>,
     /// A target whose file was not given.

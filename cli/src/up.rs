@@ -256,7 +256,7 @@ struct Recorded {
     started: u64,
 }
 
-/// Field 22 of `/proc/PID/stat`; `None` if there is no such process, or it has exited.
+/// Field 22 of `/proc/PID/stat`; `None` if the process does not exist, or has exited.
 fn started_at(process: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     let (_, fields) = stat.rsplit_once(')')?;
@@ -317,7 +317,7 @@ fn name(part: Part) -> &'static str {
     part.name(LAYOUT)
 }
 
-/// A process, or the time at which it is started again.
+/// A process, or the time at which it is restarted.
 struct Running {
     state: State,
     pause: Duration,
@@ -657,7 +657,7 @@ struct Status {
     targets: BTreeMap<&'static str, &'static str>,
     /// Address of the disk.
     disk: String,
-    /// Its size.
+    /// Size of the disk in bytes.
     bytes: u64,
 }
 

@@ -236,7 +236,7 @@ fn flushes_succeed_without_a_lost_target() {
     assert_eq!(statistics["redundancy"]["state"], "healthy");
 }
 
-/// Its backing file is truncated: I/Os fail, as on a failing disk, and the target still answers.
+/// The target's backing file is truncated: I/Os fail, as on a failing disk, and the target still responds.
 #[test]
 fn target_with_a_failed_medium_is_detached() {
     let load = Load::new(2_000_000_000, &[]);
@@ -381,7 +381,8 @@ fn ends_well(load: Load) -> Value {
 fn service_stopped_for_longer_than_its_timeouts_detaches_no_target() {
     // A target is detached after half of this timeout.
     let load = Load::new(2_000_000_000, &["--control-timeout", "8"]);
-    // The service is stopped once for a short time; or it runs briefly now and then, while its targets do not run.
+    // The service is stopped once for a short time, or it runs only briefly from time to time, while its targets do not
+    // run.
     for (times, stopped) in [(1, &[][..]), (8, &[1]), (8, &[0, 1, 2])] {
         wait_for_io(&load.initiator);
         let targets = || stopped.iter().map(|&target| &load.targets[target]);
@@ -695,7 +696,7 @@ fn disk_replaced_by_a_copy_from_within_the_session_is_rebuilt() {
     }
 }
 
-/// Its superblock and its last versions do not show it, but the chunks do.
+/// The target's superblock and its last versions do not show that it is stale, but its chunks do.
 #[test]
 fn blocks_that_a_disk_lost_within_a_session_are_repaired_by_reads() {
     for (number, name) in TARGETS[..2].iter().enumerate() {
@@ -742,8 +743,8 @@ fn read_by_any_two(set: &mut Set, content: &Path) {
     document(service);
 }
 
-/// Its chunks are valid and of the same writes as those of the others, but with other content, which a rebuild that
-/// reads them would return.
+/// The target's chunks are valid and of the same writes as those of the others, but with other content, which a rebuild
+/// that reads them would return.
 #[test]
 fn target_to_rebuild_is_never_read() {
     for (number, name) in TARGETS.iter().enumerate() {

@@ -159,7 +159,7 @@ fn diagram(fields: &[Field]) -> String {
         }
         if let Kind::Text { .. } | Kind::Blob { .. } = field.kind {
             let row = end.next_multiple_of(ROW);
-            // Fields after it have no fixed offset.
+            // Fields after a field of variable length have no fixed offset.
             let start = end % ROW;
             if start != 0 {
                 put(end, ROW - start, format!("{}: bytes …", field.name));

@@ -321,7 +321,7 @@ fn table_has_totals() {
     };
     assert!(line("pe_polling").contains("PASS"), "{text}");
     assert!(line("pe_event").contains("FAIL"), "{text}");
-    // The output that it lacks.
+    // The output that is missing.
     mentions(line("pe_event"), &["completed"]);
     mentions(line("pe_single"), &["3"]);
     assert!(line("graph").contains("NOT FOUND"), "{text}");

@@ -296,7 +296,7 @@ fn refused(near: &Machine<'_>, far: &Machine<'_>) -> Result<String, Failed> {
         return Err(format!("expected an initiator that fails with 1, got {code:?}").into());
     }
     service.wait(default_deadline());
-    // Its last lines may still be in the pipe.
+    // The last lines may still be in the pipe.
     std::thread::sleep(Duration::from_millis(100));
     Ok(format!("{}{}", service.stderr(), initiator.stderr()))
 }
@@ -448,7 +448,7 @@ fn lost_target_rejoins_over_tls() -> Result<(), Failed> {
     wait_for_io(&initiator);
     killed(targets[1].take().ok_or("it runs")?);
     wait_for_log(&service, LogEvent::TargetDetached("data_2"), 1);
-    // Its control channel is accepted, but its memory cannot be accessed.
+    // The control channel is accepted, but the memory cannot be accessed.
     let other = start(1, "other-127.0.0.1");
     wait_for_value(&other, "TLS", 1);
     let error = "DOCA_ERROR_AUTHENTICATION";

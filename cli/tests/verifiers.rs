@@ -275,7 +275,7 @@ fn flush_to_a_replaced_backing_file_fails() {
     assert_eq!(flush(&mut client), 0);
     fs::rename(&path, &aside).expect("renamed");
     fs::copy(&aside, &path).expect("copied");
-    // The file is checked with every flush, and otherwise now and then.
+    // The file is checked with every flush, and otherwise periodically.
     let _ = client.write(0, &contents::noise(2, 4096));
     assert_eq!(flush(&mut client), EIO);
     stop(server);

@@ -228,7 +228,7 @@ impl Fault {
         }
     }
 
-    /// Returns `true` if it requests a shutdown of the role.
+    /// Returns `true` if the fault requests a shutdown of the role.
     fn is_request(self) -> bool {
         matches!(self, Self::Terminate | Self::Interrupt)
     }

@@ -469,7 +469,7 @@ fn call(server: &Server, address: &raw::Address, calls: &AgentCalls) -> io::Resu
     let mut open = Vec::new();
     for _ in 0..calls.connections {
         let Ok(socket) = raw::connect(server.runtime(), address) else {
-            // Its queue is temporarily full.
+            // The queue is temporarily full.
             std::thread::sleep(Duration::from_millis(1));
             continue;
         };

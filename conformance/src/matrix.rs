@@ -279,7 +279,7 @@ pub struct Traits {
     pub io_timeout: bool,
     /// Initiators: flag for the number of I/Os in flight.
     pub transactions_flag: &'static str,
-    /// Initiators: a validating strategy makes one pass over the storage, whatever the limit, and counts reads and
+    /// Initiators: a validating strategy makes one pass over the storage, regardless of the limit, and counts reads and
     /// writes. Only version 3.0 of the reference, which is recognised by `--batch-size`.
     pub one_pass: bool,
     /// The program has a flag `--protocol`.

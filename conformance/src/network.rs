@@ -360,7 +360,7 @@ impl Load<'_> {
         // The session that was running during the fault.
         self.finish()?;
         // A target refuses the service until it has detected that its client, the service's connection from before the
-        // fault, is gone. A session of a gga deployment starts without the target.
+        // fault, has disconnected. A session of a gga deployment starts without the target.
         if self.deployment.layout() == Layout::Gga {
             self.tolerance = Tolerance::None;
         }
@@ -516,7 +516,7 @@ impl Load<'_> {
 /// A fault of the network of one target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The cable is cut for less than the timeout after which a peer is considered dead.
+    /// The cable is cut for less time than the timeout after which a peer is considered unreachable.
     ShortCut,
     Cut,
     /// Only frames towards the target are lost.

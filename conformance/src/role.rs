@@ -40,7 +40,7 @@ pub struct Check {
 }
 
 impl Check {
-    /// Returns `true` if it applies to a role of this release. The local region of an initiator of 3.0 is as large as the storage.
+    /// Returns `true` if the check applies to a role of this release. The local region of an initiator of 3.0 is as large as the storage.
     pub fn is_of(&self, release: Release) -> bool {
         release != Release::V3_0 || !initiator::NEED_SMALL_REGIONS.contains(&self.name)
     }
@@ -178,7 +178,8 @@ fn play(subject: &Subject, check: &Check) -> Case {
     }
 }
 
-/// Runs a check once. A role that was killed by a signal that the check did not send has failed, whatever its peers observed.
+/// Runs a check once. A role that was killed by a signal that the check did not send has failed, regardless of what its
+/// peers observed.
 fn play_once(subject: &Subject, check: &Check) -> (Result<(), Violation>, String, Option<i32>) {
     let fixture = match Fixture::new(subject) {
         Ok(fixture) => fixture,

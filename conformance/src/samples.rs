@@ -294,7 +294,7 @@ impl<'a> RunningParty<'a> {
             .is_some_and(|time| time >= QUIET)
     }
 
-    /// Returns `true` if it has printed the next prompt.
+    /// Returns `true` if the program has printed the next prompt.
     fn asks(&mut self) -> bool {
         let Some(reply) = self.party.replies.get(self.answered) else {
             return false;

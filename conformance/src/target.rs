@@ -633,7 +633,7 @@ impl FromStr for Fault {
 /// Handling of one I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
-    /// Execute it at this storage offset.
+    /// Execute the I/O at this storage offset.
     Do(u64),
     /// Answer with this result, without a transfer.
     Answer(u32),

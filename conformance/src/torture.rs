@@ -74,7 +74,7 @@ pub struct Attack {
     pub summary: &'static str,
     /// Layouts of the attack's deployment; the seed selects one.
     layouts: &'static [Layout],
-    /// `true` if it is quick enough for a short selection.
+    /// `true` if the attack is fast enough for a short selection.
     pub is_quick: bool,
     /// `true` if machines must be restarted, which takes mount namespaces.
     needs_machines: bool,
@@ -213,7 +213,7 @@ pub struct Row {
     pub failed_ios: u64,
     /// Number of connections that the front end has ended under load, because it was stopped or killed.
     pub closed_connections: u64,
-    /// Reason why it was not run.
+    /// Reason why the attack was not run.
     pub not_run: Option<String>,
     #[serde(rename = "seconds", serialize_with = "seconds")]
     pub took: Duration,

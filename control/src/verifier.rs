@@ -11,7 +11,7 @@ use wire::control::StorageVerifier;
 pub struct StorageId(pub u128);
 
 impl StorageId {
-    /// Its first half, which its first 16 digits show.
+    /// The first half of the identity, which corresponds to its first 16 digits.
     #[must_use]
     pub fn half(self) -> u64 {
         (self.0 >> 64) as u64

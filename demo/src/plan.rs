@@ -200,7 +200,7 @@ pub enum Strategy {
 /// Data of an initiator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plain {
-    /// Its own pattern, different in each pass.
+    /// A separate pattern for each pass.
     Pattern,
     /// Data of the storage.
     Content,

@@ -304,7 +304,7 @@ pub fn far(machine: usize) -> String {
 impl Drop for Network {
     fn drop(&mut self) {
         for holder in &mut self.holders {
-            // Fails only if it has exited.
+            // Fails only if the process has exited.
             let _ = holder.kill();
             let _ = holder.wait();
         }

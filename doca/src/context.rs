@@ -89,7 +89,7 @@ pub(crate) use context_methods;
 pub(crate) trait Events: 'static {
     /// Called inside a C callback after a state change.
     fn state_changed(&self, _context: ContextId, _queue: &EventQueue, _next: CtxState) {}
-    /// Refuses to stop the object while others depend on it.
+    /// Prevents the object from being stopped while others depend on it.
     fn may_stop(&self, _queue: &EventQueue) -> std::result::Result<(), ErrorCode> {
         Ok(())
     }

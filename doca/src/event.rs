@@ -60,7 +60,7 @@ pub enum CtxState {
     Starting,
     /// Tasks can be created and submitted.
     Running,
-    /// Its tasks are flushed. A context that loses its peer enters this state by itself.
+    /// The tasks of the context are flushed. A context whose peer disconnects enters this state by itself.
     Stopping,
 }
 
@@ -81,7 +81,7 @@ impl CtxState {
 pub enum ComchEvent {
     /// A client connected to the server, or the client is connected.
     Connected(Connection),
-    /// The connection was closed: the peer disconnected or died, or the client was stopped.
+    /// The connection was closed: the peer disconnected or exited, or the client was stopped.
     Disconnected(Connection),
     /// A control message arrived.
     Message {

@@ -56,8 +56,8 @@
 //!   objects belong to the thread that created them.
 //! * A [`Task`] is allocated once and submitted repeatedly. It keeps its bufs; its context owns the C object. After the
 //!   context was stopped, [`Task::submit`] returns [`ErrorCode::BAD_STATE`].
-//! * A [`Slot`] is a buffer, or two, with its tasks. Submitting it gives it away, and the completion gives it back to a
-//!   [`CompletionHandler`]: for loops in which nothing may be checked or looked up per task.
+//! * A [`Slot`] is a buffer, or two, with its tasks. Submitting it transfers it to the device, and the completion returns it to a
+//!   [`CompletionHandler`]: for loops that must avoid checks and look-ups per task.
 //! * A context is stopped by `stop()`, which reports errors, or by dropping it, which logs them.
 //!
 //! I/O does not allocate memory: queues and task cells are allocated when contexts start and tasks are created.

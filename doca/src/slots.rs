@@ -191,7 +191,7 @@ enum Phase {
     Idle,
     /// DOCA has the task with this number.
     InFlight(u8),
-    /// The queue of completions after other events has it.
+    /// The slot is in the queue of completions that follow other events.
     Completed,
 }
 
@@ -293,7 +293,7 @@ struct SlotCell<U, B: Buffers> {
     buffers: B::OfSlot,
     pool: *const Pool<U, B>,
     phase: Cell<Phase>,
-    /// Belongs to the [`Slot`], which drops it.
+    /// Owned by the [`Slot`], which drops it.
     state: UnsafeCell<ManuallyDrop<U>>,
 }
 

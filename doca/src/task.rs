@@ -155,7 +155,7 @@ impl TaskCell {
 
 impl Drop for TaskCell {
     fn drop(&mut self) {
-        // Its completion was not reaped.
+        // The completion has not been reaped.
         if self.is_in_flight() {
             self.bufs.iter().flatten().for_each(Buf::reaped);
         }

@@ -31,8 +31,8 @@ pub(crate) const MAX_BUF_LIST_LEN: usize = 64;
 /// Maximum number of tasks of one instance, all kinds together.
 pub(crate) const MAX_TASKS: u32 = crate::progress::MAX_TASKS;
 
-/// Bytes to process before other contexts are progressed, whatever the number of tasks: about 10 us of erasure coding,
-/// up to 100 us of decompression.
+/// Bytes to process before other contexts are progressed, regardless of the number of tasks: about 10 us of erasure
+/// coding, up to 100 us of decompression.
 const BYTES_AT_A_TIME: usize = 256 << 10;
 
 /// Divisor for kinds of context with slow tasks: one progress call runs a quarter of the pending tasks plus one, so

@@ -53,7 +53,7 @@ pub(crate) struct Limits {
     pub import_bytes: u64,
     /// Maximum number of connections to this process's agent.
     pub connections: usize,
-    /// Maximum number of connections to it from one process.
+    /// Maximum number of connections to the agent from one process.
     pub connections_per_process: usize,
     /// Time after which a connection without a granted request is closed.
     pub idle: Duration,

@@ -95,7 +95,7 @@ pub(crate) enum Keeper {
     Arc,
     /// The handle owns a reference from [`give_local`].
     Rc,
-    /// None: another object owns it.
+    /// No list: another object owns it.
     Other,
 }
 
@@ -595,7 +595,7 @@ macro_rules! task_kind {
             $crate::capi::supported(devinfo)
         }
 
-        /// Sets the callbacks and the number of tasks; before the start.
+        /// Sets the callbacks and the number of tasks; only before the start.
         ///
         /// # Safety
         /// The instance is NULL or live, and not used by another thread during the call.

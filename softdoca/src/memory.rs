@@ -45,7 +45,7 @@ pub struct Mmap {
     device_keys: AtomicU32,
     thread_safe: AtomicBool,
     exported: AtomicBool,
-    /// Bufs that point into it.
+    /// Bufs that point into the map.
     bufs: AtomicU32,
     user_data: AtomicU64,
     /// Number and key of the RDMA device used last, as a [`RemoteKey`] word; 0 if none.
@@ -61,7 +61,7 @@ pub type FreeFunction = unsafe extern "C" fn(*mut c_void, usize, *mut c_void);
 #[derive(Debug, Clone, Copy)]
 pub struct FreeCallback {
     pub function: FreeFunction,
-    /// Its user data, a pointer of the program's with its provenance exposed.
+    /// The map's user data: a pointer of the program with its provenance exposed.
     pub opaque: usize,
 }
 
@@ -411,7 +411,7 @@ impl Mmap {
             layout.writable && permissions.local_write(),
             Ordering::Relaxed,
         );
-        // Published last: the data path reads the rest after it.
+        // Published last, because the data path reads the other fields after it.
         self.usable.store(true, Ordering::Release);
         Ok(())
     }

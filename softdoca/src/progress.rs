@@ -767,7 +767,7 @@ mod tests {
         assert!(took < 10 * sleep, "20 calls took {took:?}");
     }
 
-    /// A context that counts how often it is armed.
+    /// A context that counts the number of times that it is armed.
     #[derive(Default)]
     struct Armed(Cell<u32>);
 
@@ -810,7 +810,7 @@ mod tests {
         let before = armed();
         sleeps_of(std::time::Duration::from_micros(1), 160);
         assert_eq!(armed() - before, 10, "armings for 160 sleeps");
-        // A context that starts is armed before the next sleep, whatever the number of calls.
+        // A context that starts is armed before the next sleep, regardless of the number of calls.
         let late = Ctx::new(Armed::default());
         pe.connect(&late).expect("a fresh context");
         late.start().expect("a context");

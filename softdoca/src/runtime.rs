@@ -289,7 +289,7 @@ impl RuntimeDir {
         }
     }
 
-    /// Removes the sockets of dead processes.
+    /// Removes the sockets of processes that have exited.
     fn reap(&self, _lock: &DirectoryLock) -> Result<()> {
         for entry in rustix::fs::Dir::read_from(&*self.fd)? {
             let entry = entry?;
@@ -471,11 +471,11 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens on `name` (a file name ending in `.sock`; see [`named_socket`]); removes the sockets of dead processes,
-    /// this name included.
+    /// Listens on `name` (a file name ending in `.sock`; see [`named_socket`]); removes the sockets of processes that
+    /// have exited, including this name.
     ///
     /// # Errors
-    /// [`Error::AlreadyExist`] if a living process listens on that name.
+    /// [`Error::AlreadyExist`] if a running process listens on that name.
     pub fn bind(directory: &RuntimeDir, name: &str) -> Result<Listener> {
         if !name.ends_with(".sock") || name.contains('/') {
             return Err(Error::InvalidValue.because(format_args!(

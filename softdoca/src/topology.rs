@@ -272,7 +272,7 @@ impl DeviceModel {
     }
 }
 
-/// A function of the host, as its DPU sees it.
+/// A function of the host, as seen by its DPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RepresentorModel {
     /// Address of the represented device, on the host.

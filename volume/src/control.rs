@@ -1,5 +1,5 @@
-//! The control thread of a volume: runs sessions with the service, one after the other, and provides the queues with
-//! contexts in each.
+//! The control thread of a volume: runs consecutive sessions with the service, and provides the queues with contexts in
+//! each.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

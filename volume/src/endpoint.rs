@@ -66,7 +66,7 @@ pub enum EndpointError {
     Doca {
         /// The operation that failed.
         doing: &'static str,
-        /// Its `doca_error_t`.
+        /// Result of the request, as a `doca_error_t`.
         code: ErrorCode,
     },
 }

@@ -55,7 +55,7 @@ pub enum DecodeError {
     OutOfRange {
         /// Message that was being read.
         message: &'static str,
-        /// Field with the number, or with this length.
+        /// Field that contains the number, or whose length this is.
         field: &'static str,
         /// Smallest accepted value.
         min: u64,

@@ -31,7 +31,7 @@ impl Release {
     /// All releases.
     pub const ALL: [Self; 3] = [Self::V3_0, Self::V3_1, Self::V3_2];
 
-    /// The first release with this format, as users write it.
+    /// The first release with this format, as written by users.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -56,7 +56,7 @@ pub trait CorrelationId:
     /// Reads the correlation id of a message.
     fn read(message: &[u8; SIZE]) -> Self;
 
-    /// Writes it into a message.
+    /// Writes the id into a message.
     fn write(self, message: &mut [u8; SIZE]);
 
     /// The correlation id of a requester's transaction.

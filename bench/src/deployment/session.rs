@@ -286,7 +286,7 @@ pub fn cannot_count() -> Option<String> {
         };
         let output = tallies.around("true", &Command::new("true")).output()?;
         tallies.of("true").map_err(|error| match error {
-            // Its standard error has the reason.
+            // The program's standard error contains the reason.
             Error::Io(_) => Error::Output {
                 program: "perf",
                 expected: "its counts",

@@ -29,7 +29,7 @@ const FEWEST: usize = 8;
 struct BlockBuffers {
     /// The verified copy, from which the device decompresses.
     private: Vec<u8>,
-    /// The device's source, which it copies first.
+    /// The device's source buffer, into which the block is first copied.
     source: Vec<u8>,
 }
 

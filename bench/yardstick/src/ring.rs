@@ -383,7 +383,7 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // SAFETY: unmaps the whole mapping, which is not used any more: pointers into it do not outlive the arena.
+        // SAFETY: unmaps the whole mapping, which is no longer used: pointers into it do not outlive the arena.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
     }
 }

@@ -279,7 +279,7 @@ pub(super) enum ScrapeError {
     Io(std::io::Error),
     #[error("expected at most {ANSWER_BYTES} bytes of metrics")]
     TooLong,
-    /// The status of the response; 0 if it has none.
+    /// The status of the response; 0 if the response has none.
     #[error("expected status 200, got {0}")]
     Status(u16),
     #[error("the answer is incomplete")]

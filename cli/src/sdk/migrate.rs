@@ -156,7 +156,7 @@ impl Program {
     }
 }
 
-/// Examines files; the headers that they include are parsed to understand them, but have no findings of their own.
+/// Examines files; the headers that they include are parsed to understand them, but without findings in these headers.
 fn examine_files(paths: &[PathBuf], releases: Releases) -> Result<Program> {
     let mut program = Program::new(releases);
     for path in paths {

@@ -440,7 +440,7 @@ pub struct Chunk {
     pub stripe: u64,
     /// Epoch of the write, and its number in that epoch.
     pub stamp: (u64, u64),
-    /// 0 for content as it is.
+    /// 0 for uncompressed content.
     compressed_size: u32,
     pub payload: Vec<u8>,
 }

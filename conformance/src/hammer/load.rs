@@ -285,14 +285,14 @@ pub enum Malformed {
     Control,
 }
 
-/// A message on the fast path that must be refused, whatever its type.
+/// A message on the fast path that must be refused, for any type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Improper {
     /// Fields of the message, except for its type and its user data, which identifies it to the load.
     request: Repr,
     /// Type on the wire.
     message_type: u32,
-    /// Length that it is truncated to, in bytes.
+    /// Length in bytes to which the message is truncated.
     length: usize,
 }
 

@@ -1,8 +1,8 @@
 //! The load through a front end: clients of the NBD server, which reconnect and resend unanswered requests.
 //!
 //! Sessions are not visible to a client of a block device: the front end waits for a service that is offline, and a
-//! client waits for a front end that is offline. So no I/O may fail, and an acknowledged write must be stored, whatever
-//! was restarted in between. Requests that were in flight when a front end was killed are resent with the same
+//! client waits for a front end that is offline. So no I/O may fail, and an acknowledged write must be stored,
+//! regardless of restarts in between. Requests that were in flight when a front end was killed are resent with the same
 //! contents, which must not overwrite later writes.
 
 use std::collections::BTreeMap;

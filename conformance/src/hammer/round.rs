@@ -25,7 +25,7 @@ use crate::violation::{During as _, Violation};
 pub(super) struct Played {
     /// `true` if the load's session continued, and ended cleanly.
     pub(super) went_on: bool,
-    /// `true` if it should have, but the machine stalled.
+    /// `true` if the session should have continued, but the machine stalled.
     pub(super) is_stalled: bool,
     pub(super) counts: Counts,
 }
@@ -419,12 +419,12 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Returns `true` if it has reached this state.
+    /// Returns `true` if the load has reached this state.
     fn is(&self, state: LoadState) -> bool {
         self.wait_for(state, Duration::ZERO).is_ok()
     }
 
-    /// Waits until it has reached this state.
+    /// Waits until the load has reached this state.
     pub(super) fn wait_for(&self, state: LoadState, limit: Duration) -> Result<(), Violation> {
         let is = |line: &str| (LoadState::parse(line) == Some(state)).then_some(());
         self.process.find_line(0, limit, is).ok_or_else(|| {

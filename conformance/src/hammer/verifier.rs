@@ -804,7 +804,7 @@ mod tests {
         book.write(1).written(1).write(2).written(2);
         assert_eq!(book.find(2), Ok(()));
         assert_eq!(book.find(1), Err(Kind::Lost));
-        // Nor in the next session.
+        // The same applies to the next session.
         book.session(true);
         assert_eq!(book.find(1), Err(Kind::Lost));
         assert_eq!(book.find(2), Ok(()));

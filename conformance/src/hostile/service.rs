@@ -88,7 +88,7 @@ fn measure(settings: &Settings, attack: &Attack) -> Result<(String, Duration), F
     let _ = std::fs::remove_file(&path);
     let status = initiator.wait(Instant::now());
     if status.is_some() {
-        // Its last lines may still be in the pipe: wait for the end of its output.
+        // The last lines may still be in the pipe, so the end of the output is awaited.
         let _ = initiator.find_line(0, LONGEST, |_| None::<()>);
     }
     let lines = initiator.line_count();

@@ -349,7 +349,7 @@ impl Cable {
         Ok(cable)
     }
 
-    /// Its process id.
+    /// Process id of the cable's process.
     pub(crate) fn process(&self) -> u32 {
         self.process.id()
     }

@@ -16,7 +16,7 @@ use crate::violation::Violation;
 
 /// Sleep of a peer between two idle polls.
 pub(crate) const PAUSE: Duration = Duration::from_micros(500);
-/// Time for the role to receive a message before the peer gives up.
+/// Time limit for the role to receive a message.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Result of polling a channel.
@@ -227,12 +227,12 @@ impl ComchPeer {
         self.expired
     }
 
-    /// Polls until `done`; messages received meanwhile are kept for [`ControlPeer::poll`]. `what` completes
-    /// "expected" in the error.
+    /// Polls until `done` returns `true`; messages received in the meantime are kept for [`ControlPeer::poll`].
+    /// `what` completes "expected" in the error.
     ///
     /// # Errors
     ///
-    /// Not within `timeout`, or the channel was closed before.
+    /// `done` does not return `true` within `timeout`, or the channel was closed before.
     pub fn wait_until(
         &mut self,
         what: &str,

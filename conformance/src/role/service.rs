@@ -628,10 +628,10 @@ const MOMENT: Duration = Duration::from_millis(300);
 
 /// A scripted target: its control connection and its storage.
 struct Target {
-    /// `None` once it has disconnected.
+    /// `None` once the peer has disconnected.
     peer: Option<TcpPeer>,
     session: Session,
-    /// `true` while it does not serve I/Os.
+    /// `true` while the target does not serve I/Os.
     is_paused: bool,
 }
 

@@ -205,7 +205,7 @@ fn is_error(payload: &Payload) -> bool {
     matches!(payload, Payload::ErrorResponse(error) if error.error_code != 0)
 }
 
-/// Returns `true` if it refuses this request.
+/// Returns `true` if the response refuses this request.
 fn is_refusal(answer: &Message, request: &Message) -> bool {
     let ids = |message: &Message| (message.message_id, message.correlation_id);
     is_error(&answer.payload) && ids(answer) == ids(request)

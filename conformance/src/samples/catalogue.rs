@@ -109,7 +109,7 @@ fn common_scenarios() -> Vec<Scenario> {
                 .says("Task flushed")
                 .says("from stopping to idle")
         }),
-        // Its second task is invalid on purpose: the context stops by itself.
+        // The second task is invalid on purpose: the context stops by itself.
         alone("pe_task_error", |party| {
             party
                 .says("Task failed with status")

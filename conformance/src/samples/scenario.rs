@@ -45,9 +45,9 @@ pub struct Party {
     pub side: Side,
     /// Command line.
     pub arguments: Vec<String>,
-    /// Events that must have occurred before it starts.
+    /// Events that must have occurred before the party starts.
     pub starts: Vec<Event>,
-    /// Steps executed just before it starts.
+    /// Steps executed directly before the party starts.
     pub before: Vec<Step>,
     /// Prompts and answers, in order.
     pub replies: Vec<Reply>,
@@ -70,7 +70,7 @@ pub enum Side {
 pub struct Said {
     /// Fragment of a line.
     pub text: String,
-    /// Minimum number of lines with it.
+    /// Minimum number of lines that contain the text.
     pub times: usize,
 }
 

@@ -211,7 +211,7 @@ fn rebuild_flag(run: &mut Run<'_>) -> Result<(), Violation> {
     run.stop()?;
     let target = run.any_target();
     let name = run.form().layout.targets()[target];
-    // Its superblock is current, and its chunks are valid, but old.
+    // The target's superblock is current, and its chunks are valid, but old.
     let disk = run.deployment.backing_file(target);
     let mut file = disks::copy_of(&disk)?;
     file[disks::CONTENT..].copy_from_slice(&copies[target][disks::CONTENT..]);

@@ -302,7 +302,7 @@ impl<'a> Run<'a> {
         Ok(self.deployment.kill(&parts)?)
     }
 
-    /// Stops all processes in order, of a set when it is whole.
+    /// Stops all processes in order; for a set, once it has full redundancy.
     pub(super) fn stop(&mut self) -> Result<(), Violation> {
         self.wait_until_whole()?;
         self.stop_processes()

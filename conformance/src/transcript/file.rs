@@ -76,7 +76,7 @@ impl Part {
 /// Reason why an entry, or the header, is malformed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
-    /// Its length prefix, in bytes, exceeds the limit.
+    /// The length prefix of an entry, in bytes, exceeds the limit.
     #[error("expected at most {MAX_ENTRY} bytes, its length says {0}")]
     TooLong(u64),
     #[error(transparent)]

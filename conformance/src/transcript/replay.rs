@@ -25,8 +25,8 @@ pub struct Settings {
     pub device: String,
     /// Timeout of an answer.
     pub timeout: Duration,
-    /// Timeout of one session with a service, from the wait for its connection to its end, whatever its initiator
-    /// does; `None` disables it.
+    /// Timeout of one session with a service, from the wait for its connection to its end, regardless of its initiator;
+    /// `None` disables it.
     pub session_timeout: Option<Duration>,
     /// `true` if the ids of a live service's requests are compared, too: ids of another implementation, or with another
     /// initiator, may differ. A target's responses always have the ids of their requests.

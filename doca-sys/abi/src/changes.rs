@@ -70,7 +70,7 @@ pub struct Change {
     pub name: &'static str,
     /// The first release that has the name in this form.
     pub since: Version,
-    /// The last release that has it.
+    /// The last release that has the name.
     pub until: Version,
     /// The symbol in the next release.
     pub effect: Effect,

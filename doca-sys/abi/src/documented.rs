@@ -7,7 +7,7 @@ pub struct DocumentedError {
     pub function: &'static str,
     /// Name of the error without `DOCA_ERROR_`.
     pub error: &'static str,
-    /// The condition that it is returned for.
+    /// The condition for which the error is returned.
     pub condition: &'static str,
     /// How the tests provoke the error.
     pub provocation: Provocation,

@@ -262,7 +262,7 @@ pub struct FunctionDecl {
 /// A function of releases before the current one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EarlierFunction {
-    /// Its declaration, without documentation.
+    /// Declaration of the function, without documentation.
     pub function: FunctionDecl,
     /// The symbol that the library exports: the name, or another symbol if a current function has this name.
     pub symbol: &'static str,
@@ -299,7 +299,7 @@ pub struct EnumDecl {
 pub struct EnumValue {
     /// Name of the constant.
     pub name: &'static str,
-    /// Its value.
+    /// Numeric value of the constant.
     pub value: u32,
     /// One line that explains the value. For `doca_error_t`, this is the description of the error.
     pub doc: &'static str,
@@ -338,7 +338,7 @@ pub struct ConstantDecl {
     pub header: &'static str,
     /// Name of the macro.
     pub name: &'static str,
-    /// Its value.
+    /// Numeric value of the constant.
     pub value: u64,
     /// One line of documentation.
     pub doc: &'static str,

@@ -52,16 +52,16 @@ pub const RELEASE_MARKER: &str = "softdoca is installed for release ";
 /// A declaration of some releases before the current one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Earlier<T> {
-    /// The first release that has it.
+    /// The first release that has the declaration.
     pub since: Release,
-    /// The last release that has it.
+    /// The last release that has the name.
     pub until: Release,
     /// The declaration.
     pub decl: T,
 }
 
 impl<T> Earlier<T> {
-    /// `true` if a release has it.
+    /// `true` if a release has the declaration.
     pub fn is_in(&self, release: Release) -> bool {
         (self.since..=self.until).contains(&release)
     }

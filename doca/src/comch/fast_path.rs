@@ -254,7 +254,7 @@ pub struct PostRecvTask {
 /// Sender and immediate data of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReceivedMessage {
-    /// Id of the producer that sent it.
+    /// Id of the producer that sent the message.
     pub producer_id: u32,
     /// The immediate data; empty if the message had none.
     pub immediate: Vec<u8>,

@@ -1,9 +1,9 @@
 //! Copies between private memory and memory that devices, other processes and other threads access concurrently.
 //!
-//! In Rust's memory model, an ordinary copy of such memory is a data race, whatever the hardware does. So each byte of
-//! it is accessed atomically, with relaxed ordering. Blocks are copied by inline assembly, which is opaque to the
-//! compiler and as fast as `memcpy` in the most relevant case, data in the cache of another core. Words of eight bytes
-//! are not an alternative: accesses of different sizes to the same bytes are also a race, and half as fast.
+//! In Rust's memory model, an ordinary copy of such memory is a data race, regardless of the hardware. Therefore each
+//! byte of it is accessed atomically, with relaxed ordering. Blocks are copied by inline assembly, which is opaque to
+//! the compiler and as fast as `memcpy` in the most relevant case, data in the cache of another core. Words of eight
+//! bytes are not an alternative: accesses of different sizes to the same bytes are also a race, and half as fast.
 //!
 //! The C library's `memcpy` is not an alternative for large pieces, either: it uses `rep movsb`, which is 15 to 25
 //! times slower on AMD's Zen 3 and Zen 4 if the page offset of the destination is up to 63 bytes higher than that of

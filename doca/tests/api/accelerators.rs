@@ -62,7 +62,7 @@ fn memory_is_copied_across_pcie_and_back() {
     });
 }
 
-/// Its completions are queued while instance and tasks are dropped and their memory is reused.
+/// The completions of the instance are queued while instance and tasks are dropped and their memory is reused.
 #[test]
 fn completions_outlive_their_tasks_and_the_instance() {
     const COUNT: u64 = 16;

@@ -89,7 +89,7 @@ pub struct Connection<B> {
     pub is_hung_up: bool,
     /// `true` if [`step`](Self::step) must be called.
     pub is_dirty: bool,
-    /// `true` if it waits for memory or for the queue.
+    /// `true` if the connection waits for memory or for the queue.
     pub is_starved: bool,
     /// `None` once the connection has ended; its I/Os may be outstanding.
     stream: Option<Stream>,

@@ -313,7 +313,7 @@ fn meta_request(data: &[u8]) -> Result<MetaRequest<'_>, Refusal> {
         .ok_or(Refusal::invalid("expected a number of queries"))?;
     let queries = reader.0;
     for _ in 0..count {
-        // A query takes at least 4 bytes, so the loop is bounded by the size of the data, whatever the count is.
+        // A query takes at least 4 bytes, so the loop is bounded by the size of the data, regardless of the count.
         if !reader.string()?.contains(':') {
             return Err(Refusal::invalid("expected a query with a namespace"));
         }

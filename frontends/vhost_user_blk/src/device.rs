@@ -8,7 +8,7 @@ use virtio_bindings::virtio_blk::{
 use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 
-/// Size of a sector in bytes: the unit of offsets and lengths in virtio-blk, whatever the block size.
+/// Size of a sector in bytes: the unit of offsets and lengths in virtio-blk, regardless of the block size.
 pub const SECTOR: u64 = 512;
 
 /// Maximum number of entries of a virtqueue.

@@ -288,7 +288,7 @@ impl<Q: BlockQueue> Loop<Q> {
         let count = self.queue.poll(&mut |completion| {
             let outcome = match completion.result {
                 Ok(()) => Outcome::Done(completion.buffer.as_deref().unwrap_or(&[])),
-                // Another process may execute it.
+                // Another back end process may execute the request.
                 Err(IoError::Closed) => Outcome::Abandoned,
                 // Logged once per queue and loss, so no rate limit is needed.
                 Err(error @ IoError::LostWrites) => {

@@ -30,7 +30,7 @@ pub enum Input {
     },
     /// Valid data blocks, whose total size may be invalid.
     DataBlocks {
-        /// Their data, and `true` for blocks that are stored uncompressed.
+        /// Data of the blocks, and `true` for blocks that are stored uncompressed.
         blocks: Vec<(bool, Run)>,
         /// Content size claimed by the header, relative to the actual size, in bytes.
         claim: i8,
@@ -134,7 +134,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Its bytes, repeated up to a length of `most`.
+    /// The bytes of the run, repeated up to a length of `most`.
     fn content(&self, most: usize) -> Vec<u8> {
         let times = most.checked_div(self.bytes.len()).unwrap_or(0);
         self.bytes.repeat(times.min(self.repeat.into()))

@@ -43,7 +43,7 @@ pub use degraded_mode::{DegradedMode, NextRejoin};
 #[derive(Debug)]
 pub struct WorkerSetup {
     pub index: u32,
-    /// CPU that it runs on.
+    /// CPU on which the worker runs.
     pub core: u32,
     /// The DPU's device.
     pub device: Device,

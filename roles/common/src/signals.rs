@@ -1,4 +1,4 @@
-//! Ctrl-C, SIGTERM and SIGHUP: they request shutdown.
+//! Ctrl-C, SIGTERM and SIGHUP, which request shutdown.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -181,7 +181,7 @@ impl Form {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Superblock {
     pub set: SetId,
-    /// Its number in the set.
+    /// Number of the target in the set.
     pub member: u32,
     /// The committed epoch.
     pub epoch: Epoch,

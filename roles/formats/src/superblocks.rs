@@ -33,7 +33,7 @@ struct Asked {
 /// A target has not persisted the superblock that was sent to it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotPersisted {
-    /// Its answer has no valid form.
+    /// The response is malformed.
     #[error("superblock: {0}")]
     Form(#[from] FormError),
     /// The target has answered with an error.

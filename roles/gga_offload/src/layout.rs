@@ -387,7 +387,7 @@ mod tests {
             block_size: 4096,
         };
         assert_eq!(layout.present(&targets(1 << 20, 4096)), Ok(expected));
-        // Half of it has to be a multiple of 64.
+        // Half of the block size has to be a multiple of 64.
         let failure = layout.present(&targets(64 << 10, 64)).expect_err("refused");
         assert_eq!(failure.code, ErrorCode::NOT_SUPPORTED);
     }

@@ -103,7 +103,7 @@ pub struct Session {
     geometry: Geometry,
     /// Identity and incarnation of the storage; `None` without an identity.
     verifier: Option<Verifier>,
-    /// Its superblock, if it is a member of a set.
+    /// The target's superblock, if it is a member of a set.
     superblock: Option<Superblock>,
     /// `true` once the service has requested the superblock in this session.
     knows_superblock: bool,

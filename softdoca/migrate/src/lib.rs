@@ -56,15 +56,15 @@ pub struct Position {
 /// Difference of a name in the new release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// It has another name with the same arguments and meaning.
+    /// The name has been replaced by another name with the same arguments and meaning.
     Renamed,
-    /// It is replaced by another name, with other arguments or another meaning.
+    /// The name is replaced by another name, with other arguments or another meaning.
     Replaced,
-    /// It has no direct replacement.
+    /// The name has no direct replacement.
     Removed,
-    /// It has different arguments.
+    /// The name has different arguments.
     Arguments,
-    /// It is declared in a header that is no longer included by the headers that the program includes.
+    /// The name is declared in a header that is no longer included by the headers that the program includes.
     Include,
 }
 

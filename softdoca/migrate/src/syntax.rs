@@ -55,7 +55,7 @@ pub struct Name {
     pub text: String,
     pub position: Position,
     pub place: Place,
-    /// The arguments, if it is called.
+    /// The arguments, if the name is called.
     pub call: Option<Vec<Argument>>,
     /// `#include "…"`.
     pub is_quoted: bool,
@@ -205,7 +205,7 @@ fn preorder<'t>(root: Node<'t>, mut enter: impl FnMut(Node<'t>) -> bool) {
 #[derive(Debug, Default)]
 struct Scope {
     variables: BTreeMap<String, Option<String>>,
-    /// `true` if it is not the scope of the file.
+    /// `true` if this is not the scope of the file.
     is_nested: bool,
     is_namespace: bool,
 }

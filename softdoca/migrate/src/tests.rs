@@ -452,7 +452,7 @@ fn every_earlier_function_has_a_verdict() {
         let source = format!("void f(void) {{ {name}(); }}");
         let found = findings(&source, Language::C);
         if name == "doca_rdma_create" {
-            // Its instances are started differently; the change is reported for the functions that connect them.
+            // Contexts are started differently; the change is reported for the functions that connect them.
             assert_eq!(found, []);
             continue;
         }
@@ -490,7 +490,7 @@ fn replacements_are_final() {
     }
 }
 
-/// A program of a file, and a header that it includes in quotes.
+/// Missing includes of a program that consists of a file and a header that it includes in quotes.
 fn missing_includes(header: &str, file: &str, from: &str, is_found: bool) -> Vec<(usize, String)> {
     let releases = releases(from, "3.3");
     let mut known = Names::default();
@@ -518,7 +518,7 @@ fn headers_that_are_not_included_any_more_are_reported_once() {
                 void f(struct doca_pe *pe) { doca_pe_progress(pe); doca_pe_destroy(pe); }\n";
     let use_ = (3, "doca_pe_progress".to_owned());
     assert_eq!(missing_includes("", file, "2.5", true), [use_]);
-    // Neither if the program includes the header, nor if an unknown header may include it.
+    // No finding if the program includes the header, or if an unknown header may include it.
     assert_eq!(
         missing_includes("#include <doca_pe.h>\n", file, "2.6", true),
         []
@@ -526,7 +526,7 @@ fn headers_that_are_not_included_any_more_are_reported_once() {
     assert_eq!(missing_includes("", file, "2.6", false), []);
     let other = "#include <doca_flow.h>\n";
     assert_eq!(missing_includes(other, file, "2.6", true), []);
-    // Nor for a program of a release whose headers do not include each other.
+    // No finding for a program of a release whose headers do not include each other.
     assert_eq!(missing_includes("", file, "2.9", true), []);
     // If a header of the program also lacks it, the header is the place to include it.
     let header = "#include <doca_dma.h>\nenum doca_ctx_states g(void);\nstatic inline int h(void) { return doca_pe_progress(0); }\n";

@@ -17,7 +17,7 @@ pub enum TlsError {
     #[error("{path}: expected {expected} in PEM: {error}")]
     File {
         path: String,
-        /// Its purpose.
+        /// Purpose of the file.
         expected: &'static str,
         error: rustls::pki_types::pem::Error,
     },

@@ -818,7 +818,7 @@ mod tests {
         assert!(!prefix.join("lib/aarch64-linux-gnu").is_symlink());
         let size = |path: &Path| fs::metadata(path).unwrap().len();
         assert_eq!(size(&installed.library), size(&library));
-        // And the other way around: the directory stays.
+        // In the other direction, the directory also remains.
         fs::write(&library, elf()).unwrap();
         install(
             &library,

@@ -521,7 +521,7 @@ fn pkg_config(sdk: &Sdk, side: Side, arguments: &[&str]) -> String {
     )
 }
 
-/// Prints the side that it was compiled for.
+/// Prints the side for which the program was compiled.
 const PROGRAM: &str = r#"
 #include <doca_build_config.h>
 #include <doca_error.h>

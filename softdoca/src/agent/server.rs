@@ -313,7 +313,7 @@ impl Server {
                 result: Err(Error::Full),
                 value: 0,
             };
-            // Its socket is empty, so the message fits, unless the peer has disconnected.
+            // The peer's socket buffer is empty, so the message fits unless the peer has disconnected.
             let _ = socket.send(&refusal.encode(), &[]);
             return Err(Error::Full);
         }

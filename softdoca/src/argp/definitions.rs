@@ -42,7 +42,7 @@ pub struct Param {
 }
 
 impl Param {
-    /// The flag as users write it.
+    /// The flag as written by users.
     pub fn flag(&self) -> String {
         match (&self.long, &self.short) {
             (Some(long), _) => format!("--{long}"),
@@ -77,7 +77,7 @@ impl Param {
 /// A command, or the program itself.
 #[derive(Debug, Default)]
 pub struct Command {
-    /// Name as users write it.
+    /// Name as written by users.
     pub name: Option<String>,
     pub description: Option<String>,
     /// Called when the command is named.

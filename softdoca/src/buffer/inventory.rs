@@ -87,7 +87,7 @@ impl BufInventory {
         self.add(count)
     }
 
-    /// Allows taking bufs.
+    /// Permits taking bufs.
     pub fn start(&self) {
         self.started.set(true);
     }

@@ -291,7 +291,7 @@ macro_rules! crypt_task {
             unsafe { put_limit(devinfo, max_list_num_elem, MAX_BUF_LIST_LEN as u32) }
         }
 
-        /// Sets the task's key; not while it is in flight.
+        /// Sets the task's key; not allowed while the task is in flight.
         ///
         /// # Safety
         /// The task is NULL or live, and not used by another thread during the call; the key is NULL or live.

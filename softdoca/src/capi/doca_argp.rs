@@ -605,7 +605,7 @@ unsafe fn start(argc: c_int, argv: *mut *mut c_char) -> Result<()> {
     let mut outcome = parse(false)?;
     if matches!(outcome, Ok(Outcome::Version)) {
         show_version()?;
-        // The program's own callback may allow it to continue.
+        // The program's own callback may return and let it continue.
         outcome = parse(true)?;
     }
     match outcome {

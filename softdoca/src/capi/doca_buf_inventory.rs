@@ -178,7 +178,7 @@ pub unsafe extern "C" fn doca_buf_inventory_buf_reuse_by_addr(
     unsafe { doca_buf_inventory_buf_reuse_by_args(buf, addr, len, addr, 0) }
 }
 
-/// Sets a buf's range, all of it data.
+/// Sets a buf's range, all of which becomes its data.
 ///
 /// # Safety
 /// `buf` is NULL or live.

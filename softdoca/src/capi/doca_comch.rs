@@ -196,7 +196,7 @@ pub unsafe extern "C" fn doca_comch_server_destroy(
     })
 }
 
-/// Sets the maximum message size in bytes; before the start, and to the same value on the clients' side.
+/// Sets the maximum message size in bytes; only before the start, and to the same value on the clients' side.
 ///
 /// # Safety
 /// `comch_server` is NULL or a live server.
@@ -212,7 +212,7 @@ pub unsafe extern "C" fn doca_comch_server_set_max_msg_size(
     })
 }
 
-/// Sets the maximum number of received messages queued for progress; before the start.
+/// Sets the maximum number of received messages queued for progress; only before the start.
 ///
 /// # Safety
 /// `comch_server` is NULL or a live server.
@@ -276,7 +276,7 @@ pub unsafe extern "C" fn doca_comch_client_destroy(
     })
 }
 
-/// Sets the maximum message size in bytes; before the start, and to the same value as on the server.
+/// Sets the maximum message size in bytes; only before the start, and to the same value as on the server.
 ///
 /// # Safety
 /// `comch_client` is NULL or a live client.
@@ -292,7 +292,7 @@ pub unsafe extern "C" fn doca_comch_client_set_max_msg_size(
     })
 }
 
-/// Sets the maximum number of received messages queued for progress; before the start.
+/// Sets the maximum number of received messages queued for progress; only before the start.
 ///
 /// # Safety
 /// `comch_client` is NULL or a live client.
@@ -339,7 +339,7 @@ pub unsafe extern "C" fn doca_comch_client_get_connection(
     })
 }
 
-/// Sets the callbacks and the number of a server's send tasks; before the start.
+/// Sets the callbacks and the number of a server's send tasks; only before the start.
 ///
 /// # Safety
 /// `comch_server` is NULL or a live server; the callbacks are NULL or functions of that type.
@@ -358,7 +358,7 @@ pub unsafe extern "C" fn doca_comch_server_task_send_set_conf(
     })
 }
 
-/// Sets the callbacks and the number of a client's send tasks; before the start.
+/// Sets the callbacks and the number of a client's send tasks; only before the start.
 ///
 /// # Safety
 /// `comch_client` is NULL or a live client; the callbacks are NULL or functions of that type.
@@ -444,7 +444,7 @@ pub unsafe extern "C" fn doca_comch_task_send_as_task(
     NonNull::new(task).map_or(null_mut(), |task| task.as_ptr().cast())
 }
 
-/// Sets the callback for received messages; before the start.
+/// Sets the callback for received messages; only before the start.
 ///
 /// # Safety
 /// `comch_server` is NULL or a live server; the callback is NULL or a function of that type.
@@ -460,7 +460,7 @@ pub unsafe extern "C" fn doca_comch_server_event_msg_recv_register(
     })
 }
 
-/// Sets the callback for received messages; before the start.
+/// Sets the callback for received messages; only before the start.
 ///
 /// # Safety
 /// `comch_client` is NULL or a live client; the callback is NULL or a function of that type.
@@ -476,7 +476,7 @@ pub unsafe extern "C" fn doca_comch_client_event_msg_recv_register(
     })
 }
 
-/// Sets the callbacks for connecting and disconnecting clients; before the start.
+/// Sets the callbacks for connecting and disconnecting clients; only before the start.
 ///
 /// # Safety
 /// `comch_server` is NULL or a live server; the callbacks are NULL or functions of that type.
@@ -495,7 +495,7 @@ pub unsafe extern "C" fn doca_comch_server_event_connection_status_changed_regis
     })
 }
 
-/// Sets the callbacks for new and expired consumers of clients; before the start.
+/// Sets the callbacks for new and expired consumers of clients; only before the start.
 ///
 /// # Safety
 /// `comch_server` is NULL or a live server; the callbacks are NULL or functions of that type.
@@ -514,7 +514,7 @@ pub unsafe extern "C" fn doca_comch_server_event_consumer_register(
     })
 }
 
-/// Sets the callbacks for new and expired consumers of the server; before the start.
+/// Sets the callbacks for new and expired consumers of the server; only before the start.
 ///
 /// # Safety
 /// `comch_client` is NULL or a live client; the callbacks are NULL or functions of that type.
@@ -846,7 +846,7 @@ pub unsafe extern "C" fn doca_comch_consumer_as_ctx(
     consumer.cast()
 }
 
-/// Sets the callbacks and the number of receive tasks; before the start.
+/// Sets the callbacks and the number of receive tasks; only before the start.
 ///
 /// # Safety
 /// `consumer` is NULL or a live consumer; the callbacks are NULL or functions of that type.
@@ -978,7 +978,7 @@ pub unsafe extern "C" fn doca_comch_consumer_task_post_recv_as_task(
     task.cast()
 }
 
-/// Sets the maximum length of received immediate data in bytes; before the start. Longer data fails the receive task.
+/// Sets the maximum length of received immediate data in bytes; only before the start. Longer data fails the receive task.
 ///
 /// # Safety
 /// `consumer` is NULL or a live consumer.
@@ -1140,7 +1140,7 @@ pub unsafe extern "C" fn doca_comch_producer_as_ctx(
     producer.cast()
 }
 
-/// Sets the callbacks and the number of send tasks; before the start.
+/// Sets the callbacks and the number of send tasks; only before the start.
 ///
 /// # Safety
 /// `producer` is NULL or a live producer; the callbacks are NULL or functions of that type.
@@ -1282,7 +1282,7 @@ pub unsafe extern "C" fn doca_comch_producer_task_send_set_imm_data(
             if let (Some(body), Ok(immediate)) =
                 (sent_body(task), bytes(imm_data, imm_data_len as usize))
             {
-                // The error is logged; the function cannot return it.
+                // The error is logged, because the function cannot return it.
                 let _ = body.set_immediate(immediate);
             }
         }

@@ -560,7 +560,7 @@ mod tests {
             );
             doca_dma_task_memcpy_set_src(null_mut(), null_mut());
             doca_dma_task_memcpy_set_dst(null_mut(), null_mut());
-            // Not allowed after the start.
+            // Not permitted after the start.
             let done = Some(done::<doca_dma_task_memcpy> as _);
             assert_eq!(
                 doca_dma_task_memcpy_set_conf(dma.handle, done, done, 1),

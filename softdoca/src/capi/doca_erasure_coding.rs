@@ -294,7 +294,7 @@ macro_rules! coding_task {
             })
         }
 
-        /// Sets the task's matrix; not while it is in flight.
+        /// Sets the task's matrix; not allowed while the task is in flight.
         ///
         /// # Safety
         /// The task is NULL or live, and not used by another thread during the call; the matrix is NULL or live.

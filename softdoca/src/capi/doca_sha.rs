@@ -198,7 +198,7 @@ macro_rules! hash_task {
         $set_conf:ident($callback:ident), $alloc_init:ident, $as_task:ident,
         $set_src:ident, $get_src:ident, $set_dst:ident, $get_dst:ident, $set_algorithm:ident, $get_algorithm:ident
     ) => {
-        /// Sets the callbacks and the binary logarithm of the number of tasks; before the start.
+        /// Sets the callbacks and the binary logarithm of the number of tasks; only before the start.
         ///
         /// # Safety
         /// `sha` is NULL or live, and not used by another thread during the call.
@@ -254,7 +254,7 @@ macro_rules! hash_task {
             as_task(task)
         }
 
-        /// Sets the task's source; not while it is in flight.
+        /// Sets the task's source; not allowed while the task is in flight.
         ///
         /// # Safety
         /// The task is NULL or live, and not used by another thread during the call; the buf is NULL or stays valid

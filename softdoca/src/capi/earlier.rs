@@ -82,7 +82,7 @@ pub unsafe extern "C" fn doca_rdma_create_2_6(
     unsafe { super::doca_rdma::create(dev, rdma, Connecting::WhileStarting) }
 }
 
-/// Sets the callbacks and the number of tasks that wait for a greater value; before the start.
+/// Sets the callbacks and the number of tasks that wait for a greater value; only before the start.
 ///
 /// # Safety
 /// `event` is NULL or live, and not used by another thread during the call.

@@ -365,7 +365,7 @@ fn message_callback(callback: doca_comch_event_msg_recv_cb_t) -> Option<MessageC
     );
     const { assert!(cfg!(any(target_arch = "x86_64", target_arch = "aarch64"))) };
     // SAFETY: in the calling conventions of C of both architectures, the third integer argument is in a register of 64
-    // bits, of which a function with a parameter of 32 bits reads the lower half, whatever the upper half is.
+    // bits, of which a function with a parameter of 32 bits reads only the lower half.
     callback.map(|callback| unsafe { std::mem::transmute::<Of32Bits, MessageCallback>(callback) })
 }
 

@@ -1,7 +1,7 @@
 //! LZ4 decompression: the block stream inside an LZ4 frame, and single blocks.
 //!
 //! A stream is a frame without its header, end mark and content checksum: blocks, each a little-endian u32 (bit 31: the
-//! block is stored uncompressed; the rest: its length in bytes), the bytes, and, if the frame header says so, the
+//! block is stored uncompressed; the rest: its length in bytes), the bytes, and, if enabled in the frame header, the
 //! little-endian xxHash-32 of these bytes. A block decompresses to at most 4 MiB.
 
 use lz4_flex::block::{DecompressError, decompress_into, decompress_into_with_dict};

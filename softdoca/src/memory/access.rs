@@ -173,7 +173,7 @@ impl Mmap {
                 Piece::Mapped(std::ptr::with_exposed_provenance_mut(addr as usize)),
                 len,
             )),
-            // At most `len`, so it fits.
+            // At most `len`, so the number fits in `usize`.
             Some(imported) => imported
                 .piece(addr, len as u64)
                 .map(|(piece, len)| (piece, len as usize))

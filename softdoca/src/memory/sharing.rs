@@ -34,7 +34,7 @@ struct Shared {
 /// Memfds whose pages may still be mapped here. Locked while pages are converted: two maps may start over one range.
 static SHARED: Mutex<Vec<Shared>> = Mutex::new(Vec::new());
 
-/// Examines the `len` bytes at `addr`; with `share`, converts pages that can be shared and are not yet.
+/// Examines the `len` bytes at `addr`; with `share`, converts pages that can be shared but are not shared yet.
 pub(super) fn lay_out(addr: u64, len: u64, share: bool) -> Result<Layout> {
     let end = addr.checked_add(len).ok_or(Error::InvalidValue)?;
     let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);

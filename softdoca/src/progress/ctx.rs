@@ -554,7 +554,7 @@ impl<B: 'static> TaskOf<B> {
         }
     }
 
-    /// `true` if it has been submitted and has not completed.
+    /// `true` if the task has been submitted and has not completed.
     pub(crate) fn is_in_flight(&self) -> bool {
         self.task.in_flight.get()
     }
@@ -579,7 +579,7 @@ impl Task {
         self.status.get()
     }
 
-    /// `true` if it was allocated with a body of this type.
+    /// `true` if the task was allocated with a body of this type.
     #[inline]
     fn has_body<B: 'static>(&self) -> bool {
         self.kind.has_body::<B>()
@@ -857,7 +857,7 @@ pub(crate) struct TaskPool {
 impl Drop for TaskPool {
     fn drop(&mut self) {
         for task in self.shelf.free.take() {
-            // SAFETY: a freed task has no body, and is not used any more because its context is destroyed.
+            // SAFETY: a freed task has no body, and is no longer used because its context is destroyed.
             unsafe { Task::deallocate(task) };
         }
     }

@@ -67,7 +67,7 @@ const VARIABLE: &str = "SOFTDOCA_IDLE";
 pub(super) enum Strategy {
     /// `spin`: polls continuously, as on hardware.
     Spin,
-    /// `yield`: it yields the CPU.
+    /// `yield`: yields the CPU.
     Yield,
     /// `sleep`, the default, or `sleep:MAX`: sleeps after a short time, for at most `MAX` if given.
     Sleep(Option<Duration>),

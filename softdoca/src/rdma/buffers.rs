@@ -368,7 +368,7 @@ impl RemoteAccess {
     }
 }
 
-/// A read or write as an RDMA device does it.
+/// A read or write to be executed by an RDMA device.
 pub(super) struct DeviceRequest {
     pieces: [Sge; MOST_PIECES],
     count: usize,

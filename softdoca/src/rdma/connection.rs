@@ -24,7 +24,7 @@ pub(super) type Done = (NonNull<Task>, Result<()>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Its details are exported; the peer may already send.
+    /// The details are exported; the peer may already send.
     Exported,
     /// Being established by address: no data arrives before both sides have been notified.
     Negotiating,
@@ -62,7 +62,7 @@ pub(super) struct Parts {
     pub(super) queue: VecDeque<NonNull<Task>>,
     /// The message being received.
     pub(super) assembly: Option<Assembly>,
-    /// The peer has died, or a message was incomplete: received data is delivered, and then the connection ends.
+    /// The peer has exited, or a message was incomplete: received data is delivered, and then the connection ends.
     pub(super) broken: bool,
     /// A task of this side failed because the peer no longer exists.
     failed: bool,
@@ -87,7 +87,7 @@ pub(super) enum News {
     Received(Done),
     /// The peer has closed the connection.
     Closed,
-    /// The peer has died or violated the protocol.
+    /// The peer has exited or violated the protocol.
     Lost,
 }
 
@@ -344,7 +344,7 @@ impl Parts {
 pub(super) enum Ending {
     /// Requested by this side, or closed by the peer.
     Orderly,
-    /// The peer has died or violated the protocol.
+    /// The peer has exited or violated the protocol.
     Failure,
 }
 

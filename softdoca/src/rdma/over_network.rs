@@ -247,7 +247,7 @@ impl Connection {
             return Err(Error::Again);
         }
         if lane.unsent() >= ENOUGH {
-            // Its error is reported by the next reply.
+            // An error is reported by the next reply.
             let _ = lane.flush();
         }
         Ok(true)
@@ -308,7 +308,7 @@ impl Connection {
             blocked[0] = !outbox.flush();
         }
         if let Some(lane) = &mut parts.remote.lane {
-            // Its error is reported by the next reply.
+            // An error is reported by the next reply.
             blocked[1] = !lane.flush().unwrap_or(true);
         }
         if blocked != parts.remote.blocked

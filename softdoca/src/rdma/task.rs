@@ -53,7 +53,7 @@ pub(crate) enum Operation {
 impl Operation {
     const COUNT: usize = Operation::EventAdd as usize + 1;
 
-    /// Returns `true` if it moves data between two memories.
+    /// Returns `true` if the operation moves data between two memories.
     pub(super) fn copies(self) -> bool {
         matches!(self, Self::Read | Self::Write)
     }

@@ -189,7 +189,7 @@ impl ConnectionOutbox {
         either!(ConnectionOutbox, self, outbox => outbox.peer())
     }
 
-    /// Becomes readable, or hangs up, when the receiver has died.
+    /// Becomes readable, or hangs up, when the receiver has exited.
     pub(super) fn liveness(&self) -> BorrowedFd<'_> {
         either!(ConnectionOutbox, self, outbox => outbox.liveness())
     }
@@ -298,7 +298,7 @@ pub(super) trait Outbox {
     /// State of the receiver. Must be fast, because it is called whenever the engine is idle.
     fn peer(&self) -> Peer;
 
-    /// Becomes readable, or hangs up, when the receiver has died.
+    /// Becomes readable, or hangs up, when the receiver has exited.
     fn liveness(&self) -> BorrowedFd<'_>;
 
     /// Prepares for sleep: receives posted and space freed later must wake this thread's engine.

@@ -282,7 +282,7 @@ impl Socket {
         }
     }
 
-    /// `true` if the peer has closed its endpoint or died. Messages sent before may still be queued.
+    /// `true` if the peer has closed its endpoint or exited. Messages that it sent before may still be queued.
     pub fn is_closed(&self) -> bool {
         let mut fds = [PollFd::new(&self.fd, PollFlags::RDHUP)];
         let now = Timespec {

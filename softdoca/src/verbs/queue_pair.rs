@@ -34,7 +34,7 @@ const NOT_READY_TIMER: u8 = 12;
 pub(crate) struct Endpoint {
     pub(crate) gid: [u8; 16],
     pub(crate) qpn: u32,
-    /// Number of the first packet that it sends.
+    /// Number of the first packet that this side sends.
     pub(crate) psn: u32,
     pub(crate) lid: u16,
     pub(crate) link_layer: u8,
@@ -173,7 +173,7 @@ impl QueuePair {
         });
         let Some(cq) = cq else {
             let error = failed();
-            // SAFETY: no queue uses it.
+            // SAFETY: no queue uses the channel.
             unsafe { (verbs.ibv_destroy_comp_channel)(channel.as_ptr()) };
             return Err(error);
         };

@@ -126,7 +126,7 @@ pub enum Problem {
     )]
     OutOfOrder {
         offset: u32,
-        /// The field declared above it.
+        /// Name of the field declared above it.
         previous: String,
     },
     /// Two fields on one byte.

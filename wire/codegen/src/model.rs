@@ -14,7 +14,7 @@ pub struct Schema {
 pub struct Module {
     /// The file, as passed to the generator.
     pub file: String,
-    /// Its protobuf package.
+    /// Protobuf package of the file.
     pub package: String,
     /// Name of the module.
     pub name: String,
@@ -30,7 +30,7 @@ pub struct Enum {
     pub name: String,
     /// Comment in the schema.
     pub docs: String,
-    /// Its values, in order of declaration.
+    /// Values of the enumeration, in order of declaration.
     pub values: Vec<EnumValue>,
 }
 

@@ -354,7 +354,7 @@ fn slot_of_a_version_is_as_documented() {
         number: 0x405,
         retired_epoch: 3,
         retired: 0x400,
-        // Of 512 bytes of 0x5a before it.
+        // Checksum of 512 bytes of 0x5a before the record.
         checksum: 0x0314_5ecb,
     };
     let bytes = hex(

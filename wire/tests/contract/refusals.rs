@@ -64,7 +64,7 @@ fn unknown_role() {
 #[test]
 fn frame_shorter_than_its_header() {
     for found in 0..12 {
-        // The length alone suffices to refuse it.
+        // The length alone suffices to refuse the frame.
         assert_refused(
             &hex(&format!("{found:08x}")),
             DecodeError::OutOfRange {

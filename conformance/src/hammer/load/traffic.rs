@@ -656,7 +656,7 @@ mod tests {
         }
     }
 
-    /// Checks that a valid result is accepted, and the invalid one after it refused.
+    /// Checks that a valid result is accepted, and that the invalid one after it is refused.
     fn refuses(kind: Kind, wrong: impl FnOnce(Repr) -> Vec<u8>, what: &str) {
         let mut fixture = Fixture::new();
         let (first, other) = (fixture.begin(kind), fixture.begin(kind));

@@ -258,7 +258,7 @@ impl DataPath {
         }
     }
 
-    /// Transfers these bytes for a read, whatever the storage contains.
+    /// Transfers these bytes for a read, regardless of the storage's contents.
     ///
     /// # Errors
     ///

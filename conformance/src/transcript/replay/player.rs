@@ -179,7 +179,7 @@ impl<'a> Player<'a> {
             Event::Opened | Event::Ended => return Ok(()),
         }
         match fatal {
-            // The journal creates the case for it.
+            // The journal creates the case for the failure.
             Some(why) => Err(why),
             None => {
                 journal.add(step, &differences, &notes, started.elapsed());

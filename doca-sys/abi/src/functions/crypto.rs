@@ -58,7 +58,7 @@ macro_rules! doca_sha_functions {
             /// Gets the maximum number of tasks of an instance.
             fn doca_sha_cap_get_max_num_tasks(sha: *mut doca_sha, max_num_tasks: *mut u32) -> doca_error_t;
 
-            /// Sets the callbacks and the binary logarithm of the number of hash tasks; before the start.
+            /// Sets the callbacks and the binary logarithm of the number of hash tasks; only before the start.
             fn doca_sha_task_hash_set_conf(
                 sha: *mut doca_sha,
                 task_completion_cb: doca_sha_task_hash_completion_cb_t,
@@ -106,7 +106,7 @@ macro_rules! doca_sha_functions {
             /// The generic task of a hash task.
             fn doca_sha_task_hash_as_task(task: *mut doca_sha_task_hash) -> *mut doca_task;
 
-            /// Sets the callbacks and the binary logarithm of the number of partial hash tasks; before the start.
+            /// Sets the callbacks and the binary logarithm of the number of partial hash tasks; only before the start.
             fn doca_sha_task_partial_hash_set_conf(
                 sha: *mut doca_sha,
                 task_completion_cb: doca_sha_task_partial_hash_completion_cb_t,
@@ -241,7 +241,7 @@ macro_rules! doca_aes_gcm_functions {
                 max_list_num_elem: *mut u32
             ) -> doca_error_t;
 
-            /// Sets the callbacks and the number of encrypt tasks; before the start.
+            /// Sets the callbacks and the number of encrypt tasks; only before the start.
             fn doca_aes_gcm_task_encrypt_set_conf(
                 aes_gcm: *mut doca_aes_gcm,
                 task_completion_cb: doca_aes_gcm_task_encrypt_completion_cb_t,
@@ -249,7 +249,8 @@ macro_rules! doca_aes_gcm_functions {
                 num_tasks: u32
             ) -> doca_error_t;
 
-            /// Allocates a task that encrypts the bytes after the first `aad_size` bytes of the source, and appends these bytes, the ciphertext and the tag to the destination.
+            /// Allocates a task that encrypts the bytes after the first `aad_size` bytes of the source, and appends
+            /// these bytes, the ciphertext and the tag to the destination.
             fn doca_aes_gcm_task_encrypt_alloc_init(
                 aes_gcm: *mut doca_aes_gcm,
                 src_buff: *const doca_buf,
@@ -350,7 +351,7 @@ macro_rules! doca_aes_gcm_functions {
                 max_list_num_elem: *mut u32
             ) -> doca_error_t;
 
-            /// Sets the callbacks and the number of decrypt tasks; before the start.
+            /// Sets the callbacks and the number of decrypt tasks; only before the start.
             fn doca_aes_gcm_task_decrypt_set_conf(
                 aes_gcm: *mut doca_aes_gcm,
                 task_completion_cb: doca_aes_gcm_task_decrypt_completion_cb_t,

@@ -107,7 +107,7 @@ macro_rules! doca_mmap_functions {
             /// Removes a device from an unstarted memory map.
             fn doca_mmap_rm_dev(mmap: *mut doca_mmap, dev: *mut doca_dev) -> doca_error_t;
 
-            /// Sets the maximum number of devices; before the start.
+            /// Sets the maximum number of devices; only before the start.
             fn doca_mmap_set_max_num_devices(
                 mmap: *mut doca_mmap,
                 max_num_devices: u32
@@ -384,7 +384,7 @@ macro_rules! doca_buf_pool_functions {
             /// Sets the user data.
             fn doca_buf_pool_set_user_data(buf_pool: *mut doca_buf_pool, user_data: doca_data) -> doca_error_t;
 
-            /// Sets the alignment of the parts in bytes, a power of two; before the start.
+            /// Sets the alignment of the parts in bytes, a power of two; only before the start.
             fn doca_buf_pool_set_element_alignment(
                 buf_pool: *mut doca_buf_pool,
                 element_alignment: usize
@@ -440,7 +440,7 @@ macro_rules! doca_buf_array_functions {
                 dpa_handler: *mut doca_dpa
             ) -> doca_error_t;
 
-            /// Sets the memory of the elements; before the start.
+            /// Sets the memory of the elements; only before the start.
             fn doca_buf_arr_set_params(
                 buf_arr: *mut doca_buf_arr,
                 mmap: *mut doca_mmap,
@@ -500,7 +500,7 @@ macro_rules! doca_mmap_advise_functions {
                 buf_size: *mut u64
             ) -> doca_error_t;
 
-            /// Sets the callbacks and the number of tasks; before the start.
+            /// Sets the callbacks and the number of tasks; only before the start.
             fn doca_mmap_advise_task_invalidate_cache_set_conf(
                 mmap_advise: *mut doca_mmap_advise,
                 completion_cb: doca_mmap_advise_task_invalidate_cache_completion_cb_t,
@@ -521,7 +521,7 @@ macro_rules! doca_mmap_advise_functions {
                 task: *mut doca_mmap_advise_task_invalidate_cache
             ) -> *mut doca_task;
 
-            /// Sets the task's buf; not while it is in flight.
+            /// Sets the task's buf; not allowed while the task is in flight.
             fn doca_mmap_advise_task_invalidate_cache_set_buf(
                 task: *mut doca_mmap_advise_task_invalidate_cache,
                 buf: *mut doca_buf

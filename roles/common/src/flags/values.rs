@@ -218,7 +218,7 @@ pub enum SessionLimit {
 }
 
 impl SessionLimit {
-    /// Returns `true` if the program exits after its first session, whatever its result.
+    /// Returns `true` if the program exits after its first session, regardless of the result.
     #[must_use]
     pub fn is_single(self) -> bool {
         self == Self::Count(1)

@@ -122,7 +122,7 @@ pub struct Session<L> {
     consumers: Vec<u32>,
     /// Time by which the session must have ended, once the service ends it; the initiator is not awaited beyond it.
     closes_by: Option<Instant>,
-    /// By target: `true` if the session continues without it.
+    /// By target: `true` if the session continues without the target.
     without: Vec<bool>,
     /// The init request sent to the targets.
     init: Option<Payload>,
@@ -586,7 +586,7 @@ pub enum Job {
     Export {
         /// Number of the worker.
         index: u32,
-        /// Number of the target that will use it.
+        /// Number of the target that will use the connection.
         target: usize,
         role: RdmaConnectionRole,
     },
@@ -745,7 +745,7 @@ impl<L: Layout> Session<L> {
                 self.actions
                     .push_back(Action::SendToClient(failure.response_to(&request)));
             }
-            // Its I/Os complete nevertheless.
+            // The initiator's I/Os still complete.
             ChannelEvent::Closed if self.is_closing() => {}
             ChannelEvent::Message(request) => self.client_request(now, request),
             ChannelEvent::ConsumerAdded(id) => {

@@ -321,7 +321,8 @@ pub fn assemble(
     })
 }
 
-/// Returns the targets that lack a write which, according to another target's log, was complete on all members: copies of a disk from within the last session, whose
+/// Returns the targets that lack a write which, according to another target's log, was complete on all members: copies
+/// of a disk from within the last session, whose
 /// superblocks are those of that session. The log of a rebuilt target lacks the versions, too, but has the same retired bound since the flush at the end of the
 /// rebuild. The bound is in memory until further versions are written: if the target's process was restarted, the target is rebuilt again.
 ///
@@ -903,7 +904,7 @@ mod tests {
         let assembly = assemble(found, &logs, instructions(None)).expect("a set");
         assert_eq!(assembly.unsettled, [3]);
         assert_eq!(assembly.stored.map(|it| it.epoch), [4, 0, 6]);
-        // Its stamps are not used again.
+        // The stamps of the interrupted session are not reused.
         assert_eq!(raised(&assembly), (7, 4));
         let membership = assembly.membership.expect("a set");
         let state = membership.superblock_of(Target::Data1).state;

@@ -272,7 +272,7 @@ pub enum Action {
     /// The session cannot continue: a target failed, and degraded operation is off.
     GiveUp {
         target: Target,
-        /// Status of the failed message to it.
+        /// Status of the failed message to the target.
         status: Status,
     },
 }
@@ -363,7 +363,7 @@ struct LockPlace {
 struct Slot {
     stage: Stage,
     request: Request,
-    /// Number of the receive that the request arrived with.
+    /// Number of the receive with which the request arrived.
     lane: u32,
     /// Background work, for a slot without request.
     work: Option<Work>,
@@ -492,7 +492,7 @@ pub struct StripeEngine {
 }
 
 impl StripeEngine {
-    /// Creates an idle engine. It does not allocate afterwards.
+    /// Creates an idle engine. The engine does not allocate memory afterwards.
     #[must_use]
     pub fn new(setup: Setup) -> Self {
         let requests = setup.requests as usize;

@@ -47,7 +47,7 @@ pub struct Request {
     pub requester_offset: u64,
     /// The initiator's user data, which the answer repeats.
     pub user_data: u64,
-    /// Its correlation id, which the answer repeats; 0 where the session's release has none.
+    /// Correlation id of the request, which the response repeats; 0 if the session's release has none.
     pub correlation_id: u32,
     /// Size in bytes, which the answer repeats.
     pub size: u32,

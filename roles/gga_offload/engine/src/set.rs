@@ -417,7 +417,7 @@ impl Set {
         let is_unsettled = !self.unsettled.is_empty() || inner.resync.is_some();
         let (now, at) = match inner.redundancy.state() {
             State::Failed { .. } => (false, None),
-            // Writes in flight wait for it.
+            // Writes in flight wait for the result.
             _ if is_unsettled => (true, None),
             _ if inner.is_quiesced => (false, None),
             State::Rebuilding(_) => (inner.rebuild.is_some(), None),
@@ -1601,7 +1601,7 @@ pub(super) mod tests {
     #[test]
     fn rebuilt_target_is_current_after_its_superblock_says_so() {
         let set = rebuilding_set(1, false);
-        // Its empty superblock.
+        // The target persists its empty superblock.
         persist(&set);
         let works = work_through(&set, Duration::ZERO, Outcome::Rewritten(STALE));
         assert_eq!(works.len() as u64, STRIPES + 1, "{works:?}");

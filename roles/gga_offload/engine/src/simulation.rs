@@ -416,7 +416,7 @@ enum Step {
 }
 
 impl Step {
-    /// Returns `true` if it is an I/O of the client.
+    /// Returns `true` if the step is an I/O of the client.
     fn is_io(self) -> bool {
         matches!(self, Self::Read { .. } | Self::Write { .. } | Self::Flush)
     }

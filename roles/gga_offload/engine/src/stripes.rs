@@ -56,7 +56,7 @@ struct Lock {
 /// The locks of all stripes.
 #[derive(Debug)]
 pub struct StripeLocks {
-    /// Their number is a power of two.
+    /// The locks, whose number is a power of two.
     locks: Box<[Lock]>,
     /// `true` if there are several workers.
     is_shared: bool,
@@ -88,13 +88,13 @@ impl StripeLocks {
             as usize
     }
 
-    /// Draws a ticket. It must be locked and unlocked, or later tickets wait for ever.
+    /// Takes a ticket. The ticket must be locked and unlocked, because later tickets wait for it.
     #[inline]
     pub fn queue(&self, lock: usize) -> Ticket {
         Ticket(self.add_one(&self.locks[lock].next, Ordering::Relaxed))
     }
 
-    /// Locks with a ticket, if it is the ticket's turn.
+    /// Locks with a ticket, if all earlier tickets have been served.
     #[inline]
     pub fn try_lock(&self, lock: usize, ticket: Ticket, access: Access) -> bool {
         let lock = &self.locks[lock];

@@ -427,7 +427,7 @@ impl<L: IoLayout> Driver<L> {
         let copy = *slot.state();
         let slot = self.copier.put_back(slot);
         if code == ErrorCode::SHUTDOWN {
-            // Another task failed, and the context with it.
+            // Another task has failed, and thereby the context.
             self.copier.postpone(slot, copy);
         } else {
             self.report(copied(slot, copy.direction, status_of(code)));

@@ -234,7 +234,7 @@ pub(super) struct Copier {
     dma: Option<Dma>,
     device: Device,
     count: u32,
-    /// `true` if a task failed, and the context with it.
+    /// `true` if a task has failed, and thereby its context.
     broken: bool,
     /// The slots whose tasks were flushed or could not be submitted.
     repeat: Vec<(u32, BlockCopy)>,

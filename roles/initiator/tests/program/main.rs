@@ -218,7 +218,7 @@ struct Record {
     consumers: Vec<usize>,
     /// All I/O requests, with the index of the worker that received each.
     ios: Vec<(usize, Repr)>,
-    /// Their bytes.
+    /// The bytes of the messages.
     messages: Vec<[u8; SIZE]>,
     /// Address of the initiator's memory.
     memory_address: u64,

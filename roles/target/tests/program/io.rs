@@ -270,7 +270,7 @@ impl Drop for Exporter {
     }
 }
 
-/// Not a test, but the process of [`Exporter`].
+/// Not a test: the process of [`Exporter`].
 #[test]
 fn exporter() {
     if std::env::var_os("EXPORTER").is_none() {
@@ -449,7 +449,7 @@ fn end_after_return(mut client: Client, target: Target, overlapping: Repr) {
 /// A proxy between importers and an exporter's agent that delays replies.
 struct SlowAgent {
     is_slow: Arc<AtomicBool>,
-    /// `true` once a request has arrived while it was slow.
+    /// `true` once a request has arrived while the agent was slow.
     was_asked: Arc<AtomicBool>,
 }
 

@@ -318,7 +318,7 @@ fn full_slots_are_an_error_until_versions_are_retired() {
         }
         let code = writer.write(WriteVersion, 1, SLOTS + 1, 0);
         assert_eq!(code, ErrorCode::NO_MEMORY);
-        // With this, a service that retires its writes never has to wait for long.
+        // A service that retires its writes therefore never has to wait for long.
         for number in SLOTS + 1..=5 * SLOTS {
             let block = number as usize % BLOCKS;
             let code = writer.write(WriteVersion, block, number, number - 3);

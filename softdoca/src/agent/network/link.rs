@@ -30,7 +30,7 @@ use crate::verbs::RemoteKey;
 
 /// Heartbeat interval.
 const INTERVAL: Duration = Duration::from_millis(250);
-/// Consecutive unanswered heartbeats after which the process is considered dead: 2.25 s, including the last one.
+/// Consecutive unanswered heartbeats after which the process is considered unreachable: 2.25 s, including the last one.
 const MAX_UNANSWERED: u32 = 8;
 /// Grace period after the end of a process, for data that it has sent over other connections to arrive.
 const DELIVERY_GRACE: Duration = Duration::from_millis(100);
@@ -141,7 +141,7 @@ fn watch(stream: &Stream, link: &Weak<Link>) {
 /// Sends a heartbeat; returns `true` if the peer has sent anything within one interval.
 fn heartbeat(stream: &Stream) -> Result<bool> {
     match stream.send_from(&[1]) {
-        // Its buffers are full of heartbeats.
+        // The socket's buffers are full of heartbeats.
         Ok(_) | Err(Error::Again) => {}
         Err(error) => return Err(error),
     }
@@ -244,7 +244,7 @@ struct Round {
     is_refused: bool,
     /// A machine has not responded.
     is_lost: bool,
-    /// There is no route to a machine.
+    /// A machine is unreachable because there is no route to it.
     is_unreachable: bool,
     /// A machine has accepted a connection, and then not responded in time.
     has_timed_out: bool,

@@ -130,7 +130,7 @@ impl Listener {
     /// The network settings are invalid, or this process cannot listen at its addresses.
     pub(super) fn get() -> Result<Option<Arc<Listener>>> {
         static LISTENER: OnceLock<Result<Arc<Listener>>> = OnceLock::new();
-        // Its error may not be final.
+        // The error may be temporary, so it is not stored.
         let Some(settings) = Settings::get()? else {
             return Ok(None);
         };

@@ -107,7 +107,7 @@ impl Cipher {
 /// A record that was received.
 enum Record {
     Incomplete,
-    /// Its data is [`Records::data`].
+    /// A data record, whose content is in [`Records::data`].
     Opened,
     /// The peer sends no further data.
     End,
@@ -183,7 +183,7 @@ impl Records {
                     taken += len;
                 }
                 Err(error) if taken == 0 => return Err(error),
-                // The next call has it.
+                // Reported by the next call.
                 Err(_) => break,
             }
         }
@@ -297,7 +297,7 @@ impl Records {
                 Ok(Record::End) => return Ok(taken),
                 Ok(Record::Incomplete) if taken == 0 => self.fill(socket)?,
                 Err(error) if taken == 0 => return Err(error),
-                // The next call has it.
+                // Reported by the next call.
                 Ok(Record::Incomplete) | Err(_) => return Ok(taken),
             }
         }

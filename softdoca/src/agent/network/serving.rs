@@ -388,7 +388,7 @@ impl Serving<'_> {
             .iter()
             .position(|reply| matches!(reply.memory, Some((of, ..)) if of == index));
         match place {
-            // Its header may have been sent.
+            // The header may already have been sent.
             Some(0) if self.sent > 0 => Err(Error::ConnectionReset),
             Some(place) => {
                 self.replies[place] = Reply {
@@ -531,7 +531,7 @@ pub(super) struct Exposed {
     memory: Box<dyn Memory>,
     /// Held for reading by each access, so that none continues after the withdrawal.
     withdrawn: RwLock<bool>,
-    /// The range as it is registered with an RDMA device.
+    /// The range, if it is registered with an RDMA device.
     region: Mutex<Option<Region>>,
 }
 

@@ -1,4 +1,5 @@
-//! A non-blocking TCP socket that detects a dead peer, and moves bytes between the network and memory in one copy.
+//! A non-blocking TCP socket that detects an unreachable peer, and moves bytes between the network and memory in one
+//! copy.
 
 #[cfg(feature = "tls")]
 use std::cell::RefCell;

@@ -816,7 +816,7 @@ pub(crate) mod tests {
     fn accepted(server: &Tls, bytes: &[u8]) -> (Error, Duration) {
         let (stream, mut socket) = with_plain_peer();
         let begin = Instant::now();
-        // The server may end the connection before it has all.
+        // The server may end the connection before it has received all bytes.
         let _ = socket.write_all(bytes);
         let deadline = Deadline::after(Duration::from_millis(300));
         let error = server

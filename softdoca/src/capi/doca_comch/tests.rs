@@ -939,7 +939,7 @@ fn a_name_has_one_server_at_a_time() {
     pair.server.context.stop_fully(&engines);
     assert_ok(second.context.start());
     assert_ok(second.context.stop());
-    // Their socket files are removed.
+    // The socket files of the peers have been removed.
     let left = std::fs::read_dir(RuntimeDir::get().unwrap().path()).unwrap();
     let socket = crate::runtime::named_socket("comch", &["0000:3b:00.0", &name]);
     assert!(

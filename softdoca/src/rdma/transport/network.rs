@@ -441,7 +441,7 @@ impl NetworkOutbox {
             && (self.output.unsent() > 0 || !stream.is_flushed())
             && self.output.flush(stream).is_err()
         {
-            // Frames that it has sent before can still be received.
+            // Frames that the peer has sent before can still be received.
             self.readable = true;
             self.look();
             self.end.get_or_insert(Peer::Lost);

@@ -129,9 +129,9 @@ struct Offer {
 /// A sender on another machine.
 pub(crate) struct Arrival {
     pub(crate) stream: Stream,
-    /// Number of receives it was granted.
+    /// Number of receives granted to the sender.
     pub(crate) granted: u64,
-    /// Its messages arrive by RDMA devices.
+    /// The sender's messages arrive by RDMA devices.
     pub(crate) verbs: Option<Accepted>,
 }
 

@@ -661,7 +661,7 @@ impl VerbsOutbox {
             companion: Companion::new(stream),
             link,
             bell,
-            // Its upper half is zero.
+            // The upper half of the word is zero.
             peer_nic: word(&answer, 4) as u16,
             end: None,
             credits: u64::from(word(&answer, ANSWER - 8)),

@@ -20,9 +20,9 @@ use crate::service::{Reply, WorkerCommand};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     pub target: usize,
-    /// Its name in error messages.
+    /// Name of the target in error messages.
     pub name: &'static str,
-    /// Its storage at the start of the session.
+    /// The target's storage at the start of the session.
     pub storage: StorageDetails,
     pub query: Payload,
     /// Extensions of the data path used by the session (`FeatureQuery::features`).
@@ -82,7 +82,7 @@ pub struct Rejoin {
     step: Step,
     /// Identity of the target's storage, if it has one.
     identity: Option<Bytes>,
-    /// Extensions of the data path that it has announced.
+    /// Extensions of the data path that the target has announced.
     features: u32,
     /// Present until the admission.
     described: Option<Described>,

@@ -22,7 +22,7 @@ pub struct Described {
     pub storage: StorageDetails,
     /// Identity of the storage. `None` if it has none; then it has no superblock, either.
     pub identity: Option<Bytes>,
-    /// Its superblock, if it is a member of a set.
+    /// The target's superblock, if it is a member of a set.
     pub superblock: Option<Superblock>,
     /// Extensions of the data path announced by the target, among the requested ones.
     pub features: u32,
@@ -115,7 +115,8 @@ impl<L: Layout> Session<L> {
                         self.limit_silence(now);
                         self.storage_answered(now);
                     }
-                    // Its disk has failed. Other errors, as of a target that still serves another session, may pass.
+                    // The target's disk has failed. Other errors may be temporary, such as those of a target that still
+                    // serves another session.
                     Err(failure)
                         if failure.code == ErrorCode::IO_FAILED
                             && self.may_begin_without(target) =>
@@ -144,7 +145,7 @@ impl<L: Layout> Session<L> {
     ///
     /// # Panics
     ///
-    /// If there is no such target.
+    /// If the target does not exist.
     #[must_use]
     pub fn unasked(&self, target: usize, message: &Message) -> Option<Failure> {
         let is_asked = self.step == Step::Storage && self.inquiry.is_pending(target);
@@ -521,7 +522,7 @@ impl<L: Layout> Session<L> {
     ///
     /// # Panics
     ///
-    /// If there is no such target.
+    /// If the target does not exist.
     #[must_use]
     pub fn may_lose(&self, target: usize) -> bool {
         let serves = match self.phase {
@@ -545,7 +546,7 @@ impl<L: Layout> Session<L> {
     ///
     /// # Panics
     ///
-    /// If there is no such target.
+    /// If the target does not exist.
     #[must_use]
     pub fn place(&self, target: usize) -> Option<Place> {
         let serves = self.phase == Phase::Stop && self.step == Step::Request;
@@ -630,7 +631,8 @@ impl<L: Layout> Session<L> {
         self.deadline = Some(self.deadline.map_or(at, |limit| limit.min(at)));
     }
 
-    /// Returns the only target that has not responded to the query, if the session can begin without it. A stopped process, or a machine that hangs, still accepts
+    /// Returns the only target that has not responded to the query, if the session can begin without it. A stopped
+    /// process, or a machine that hangs, still accepts
     /// connections.
     pub(in crate::service::session) fn silent_target(&self) -> Option<usize> {
         let is_query = self.phase == Phase::Query && self.step == Step::Storage;

@@ -980,7 +980,7 @@ fn read_that_waited_for_a_write_that_was_interrupted_settles_the_stripe() {
     bench.write(0);
     bench.request(1, 1, Operation::Read, STRIPE);
     bench.answer_of(A);
-    // Its result is lost.
+    // The result of the write is lost.
     bench.execute_without_result(B);
     bench.set.detach(B, "test");
     // Worker 1 continues when the write has unlocked the stripe and data_2 has rejoined.

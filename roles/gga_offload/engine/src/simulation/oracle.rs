@@ -7,7 +7,7 @@ use std::ops::Range;
 pub(super) const CHUNK: usize = 192;
 /// Size of a chunk's payload in bytes.
 pub(super) const PAYLOAD: usize = CHUNK - RECORD;
-/// Size of a block in bytes, as the client sees it.
+/// Size of a block in bytes, as seen by the client.
 pub(super) const LOGICAL: usize = 2 * PAYLOAD;
 const RECORD: usize = 64;
 
@@ -20,7 +20,7 @@ pub(super) enum Decoded {
     Unwritten,
     /// A chunk with this epoch and number.
     Chunk(u64, u64),
-    /// Not the chunk that belongs at this place.
+    /// The contents are not a valid chunk of this place.
     Invalid,
 }
 
@@ -292,7 +292,7 @@ struct Version {
     /// Logical time by which a later write is known to have replaced it, or to have been present although this write
     /// had completed.
     replaced: Option<u64>,
-    /// Reason why it may be back although it was replaced.
+    /// Reason why the write may be visible again although it was replaced.
     undone: Option<Excuse>,
     /// `true` if it was in flight in a power failure: unless it is durable when it is acknowledged, it may be lost although it is acknowledged later.
     is_shaky: bool,

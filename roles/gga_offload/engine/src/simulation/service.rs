@@ -94,7 +94,7 @@ pub(super) struct Service {
     pub(super) is_stopped: bool,
     /// Logical time at which the workers were stopped.
     pub(super) stopped_at: u64,
-    /// Its own time at the beginning of the phase.
+    /// The service's own time at the beginning of the phase.
     pub(super) phase_since: Duration,
     pub(super) superblocks: Superblocks,
     /// Control connection of each target; 0 for none.

@@ -269,7 +269,7 @@ pub(super) struct SimulatedTarget {
     pub(super) has_lost_power: bool,
     /// The copy that has replaced the target's disk since `is_well` was last `true`.
     pub(super) in_use: Option<Copied>,
-    /// Time at which it is reachable again.
+    /// Time at which the target is reachable again.
     pub(super) trouble_until: Duration,
 }
 

@@ -184,7 +184,7 @@ struct Io {
     /// `true` if the I/O may fail after the time for which I/Os wait for targets: two members were not well at the same
     /// time.
     may_time_out: bool,
-    /// `true` if a device has failed for it.
+    /// `true` if a device has failed during the I/O.
     has_device_error: bool,
     /// Members whose chunk of each block was unreadable at some time since the I/O's invocation.
     unread: Vec<Targets>,

@@ -384,7 +384,7 @@ fn a_client_that_disconnects_before_the_answer_is_detected() {
     // SAFETY: a connection that has ended, of a live instance.
     let late = unsafe { doca_rdma_connection_accept(asked, null_mut(), 0) };
     assert_eq!(late, Error::ConnectionAborted.code());
-    // Its slot is free.
+    // The slot of the rejected connection is free.
     server.log.answer.set(Answer::Accept);
     let client = start(1);
     ok(client.call(&addr, 2));
@@ -820,7 +820,7 @@ fn an_orderly_disconnect_leaves_receives_posted() {
     assert_eq!(b.state(), DOCA_CTX_STATE_RUNNING);
     assert_eq!(b.completed(), []);
     let _ = to_b;
-    // Its slot is free again.
+    // The slot of the closed connection is free again.
     let c = Side::start(ALL, 1);
     let ((b_details, b_connection), (c_details, c_connection)) = (b.export(), c.export());
     ok(b.connect(b_connection, &c_details));

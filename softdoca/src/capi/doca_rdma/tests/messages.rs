@@ -432,7 +432,7 @@ fn closing_one_connection_leaves_the_others() {
     submit(other.send(*connection, std::ptr::null_mut(), 3));
     assert_eq!(other.wait(1), [(3, 0)]);
     assert_eq!(middle.wait(2)[1], (1, 0));
-    // Its slot can be used again.
+    // The slot of the ended connection can be reused.
     let (new, (details, connection)) = (Side::start(ALL, 1), middle.export());
     let (new_details, new_connection) = new.export();
     ok(middle.connect(connection, &new_details));
