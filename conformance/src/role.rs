@@ -390,7 +390,7 @@ impl Running {
         self.process.wait(Instant::now() + time).is_some()
     }
 
-    /// Sends a signal. A death by any signal is no crash afterwards.
+    /// Sends a signal. From now on, exit by any signal is not treated as a crash.
     pub fn signal(&mut self, signal: Signal) {
         self.signalled = true;
         self.process.signal(signal);

@@ -59,7 +59,7 @@ pub(crate) struct PeInner {
     is_handling: Cell<bool>,
     /// Type of the workers of [`WorkerPe`](crate::WorkerPe).
     worker_type: Option<TypeId>,
-    /// Destructions that were requested by handlers and have to wait for their end.
+    /// Destructions requested by handlers, which are deferred until the handlers have returned.
     deferred: RefCell<Vec<Box<dyn FnOnce()>>>,
 }
 

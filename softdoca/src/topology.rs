@@ -124,7 +124,7 @@ impl fmt::Debug for PciAddress {
     }
 }
 
-/// Text that is no PCI address.
+/// Text that is not a PCI address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotAPciAddress(String);
 
@@ -361,7 +361,7 @@ struct RepresentorEntry {
 const MAX_IBDEV: usize = 63;
 const MAX_IFACE: usize = 255;
 
-/// Reason why the text of a file is no topology.
+/// Reason why the text of a file is not a valid topology.
 #[derive(Debug, PartialEq, thiserror::Error)]
 enum Invalid {
     /// Invalid TOML, or a key or value that does not exist.

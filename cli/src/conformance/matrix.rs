@@ -99,7 +99,7 @@ impl Matrix {
             .collect();
         let (mixes, checks) = self.chosen(all)?;
         if self.hosts > 1 {
-            // Fails here, and not in every session.
+            // Network namespaces that cannot be created are reported once, instead of in every session.
             drop(Network::new(usize::from(self.hosts))?);
         }
         let runner = Runner::new(self.settings()?);

@@ -96,7 +96,7 @@ fn known_names() -> Names {
 }
 
 fn read(path: &Path) -> Result<String> {
-    // A comment in another encoding is no reason to fail.
+    // A comment in another encoding is not an error.
     let bytes =
         fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())

@@ -13,7 +13,7 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion
 /// Reason why TLS cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file that cannot be read, or is no PEM.
+    /// A file that cannot be read, or is not in PEM format.
     #[error("{path}: expected {expected} in PEM: {error}")]
     File {
         path: String,

@@ -491,7 +491,7 @@ pub unsafe extern "C" fn doca_dev_rep_as_devinfo(
     })
 }
 
-/// Writes an address to a buffer that is at least as long.
+/// Writes an address to a buffer; fails if the buffer is shorter than the address.
 ///
 /// # Safety
 /// `out` is NULL or is writable for `size` bytes.

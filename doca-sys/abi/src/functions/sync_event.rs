@@ -112,7 +112,7 @@ macro_rules! doca_sync_event_functions {
             /// Waits until the masked value differs from another.
             fn doca_sync_event_wait_neq(event: *mut doca_sync_event, value: u64, mask: u64) -> doca_error_t;
 
-            /// Waits until the masked value differs from another; yields while waiting.
+            /// Waits until the masked value differs from a given value; yields while waiting.
             fn doca_sync_event_wait_neq_yield(
                 event: *mut doca_sync_event,
                 value: u64,

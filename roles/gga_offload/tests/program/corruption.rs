@@ -225,7 +225,7 @@ fn late_writes_of_a_target_are_never_returned() {
 #[test]
 fn headers_with_too_large_sizes_are_refused() {
     let stripes = Stripes::of(&text(BLOCKS, STORED));
-    // Original and compressed size, with a parity that is right.
+    // Original and compressed size, with correct parity.
     let claims: [(u32, u32); 6] = [
         (0, 0),
         (1025, 100),

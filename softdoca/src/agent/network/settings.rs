@@ -5,8 +5,8 @@
 //!    0  16 bytes: the runtime directory (device and inode) in which processes of the same machine reach it
 //!   16  process
 //!   32  key of the export or service
-//!   48  u8 number of addresses, 1 to 4, and 128 if connections use TLS, 64 if the service can be reached by verbs; for
-//! each: 16 bytes IPv6 address (IPv4 mapped), u16 port (big endian)
+//!   48  u8 number of addresses, 1 to 4, and 128 if connections use TLS, 64 if the service can be reached by verbs;
+//!       for each: 16 bytes IPv6 address (IPv4 mapped), u16 port (big endian)
 //! ```
 
 use std::ffi::OsString;

@@ -674,7 +674,7 @@ mod tests {
         );
     }
 
-    /// Two members have lost it, or old copies of their disks are used.
+    /// Two members have lost a write, or old copies of their disks are used.
     #[test]
     fn nothing_older_than_a_complete_write_counts() {
         let decided = |stamps: [Option<Stamp>; 3], newest, complete| {

@@ -570,7 +570,7 @@ fn an_event_is_shared_across_pcie_and_its_destruction_ends_waits() {
         peer.signal(rustix::process::Signal::KILL);
         peer.child.wait().expect("an exit");
         let began = Instant::now();
-        // SAFETY: a live handle; then for the last time.
+        // SAFETY: a live handle; its last use is the destruction.
         unsafe {
             let waited = doca_sync_event_wait_gt(event, 2, u64::MAX);
             assert_eq!(waited, Error::ConnectionReset.code());
