@@ -132,6 +132,7 @@ pub struct StatusOptions {
     #[arg(required = true, value_name = "[HOST:]PORT", value_parser = endpoint)]
     roles: Vec<Endpoint>,
 
+    /// Print one JSON document instead of the table
     #[arg(long)]
     json: bool,
 }

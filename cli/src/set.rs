@@ -57,6 +57,7 @@ struct Examine {
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
+    /// Print one JSON document instead of the table
     #[arg(long)]
     json: bool,
 }

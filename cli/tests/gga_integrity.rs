@@ -298,6 +298,7 @@ fn scrub_rate_is_limited() {
 #[test]
 fn wrong_values_of_the_scrub_flags_are_usage_errors() {
     const VALUES: &[&str] = &["off", "once"];
+    // The flag, an invalid value, and the values or the minimum that the error names.
     for (flag, value, expected) in [
         ("--scrub", "never", VALUES),
         ("--scrub", "500ms", &["1s"]),

@@ -415,6 +415,7 @@ fn pair_gets_its_files_and_key_press() {
     let run = stand_ins.result(only, &[]);
     assert_eq!(run["result"], "pass", "{run:#}");
 
+    // A DPU that never notifies the host that it may exit.
     let silent = DPU.replace("can be closed", "stays");
     stand_ins.add("dpu_doca_dma_dma_copy_dpu", &silent);
     let run = stand_ins.result(only, &["--timeout", "1"]);

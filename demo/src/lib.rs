@@ -216,6 +216,7 @@ pub struct Options {
     #[arg(long)]
     pub keep: bool,
 
+    /// Print one JSON document instead of the table
     #[arg(long)]
     pub json: bool,
 }

@@ -47,6 +47,7 @@ const DEFAULT_RECV_QUEUE: u32 = 256;
 const MAX_CLIENTS: usize = 512;
 /// Maximum number of tasks of one pool.
 pub(crate) const MAX_TASKS: u32 = 8192;
+/// Maximum number of consumers of one end of a connection.
 pub(crate) const MAX_CONSUMERS: usize = 512;
 /// Maximum size of a fast-path message in bytes.
 pub(crate) const MAX_BUF_SIZE: usize = 1 << 20;

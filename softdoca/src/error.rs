@@ -103,6 +103,7 @@ const fn c_str(text: &'static str) -> &'static std::ffi::CStr {
 }
 
 impl Error {
+    /// The `doca_error_t` value.
     pub const fn code(self) -> u32 {
         self as u32
     }

@@ -596,6 +596,7 @@ pub(super) struct Simulate {
     #[arg(long, conflicts_with = "seed")]
     all_states: bool,
 
+    /// Print one JSON document instead of the table
     #[arg(long)]
     json: bool,
 }

@@ -140,6 +140,7 @@ pub struct Console {
 }
 
 impl Console {
+    /// Creates a console for the given format.
     #[must_use]
     pub fn new(format: OutputFormat) -> Self {
         Self { format }

@@ -24,6 +24,7 @@ pub struct RdmaEndpoint {
 }
 
 impl RdmaEndpoint {
+    /// Creates the endpoint of a started context.
     #[must_use]
     pub fn new(role: RdmaConnectionRole, rdma: Rdma) -> Self {
         Self {
@@ -274,6 +275,7 @@ pub trait PollDriven {
     /// Number of requests completed so far.
     fn finished(&self) -> u64;
 
+    /// The counters of the progress engine.
     fn pe_stats(&self) -> PeStats;
 
     /// Timeouts for lack of progress.

@@ -1,5 +1,6 @@
 //! CRC-32C (Castagnoli), as in iSCSI, by the faster library on this CPU.
 
+/// CRC-32C of two slices of bytes, as if they were adjacent.
 #[inline]
 #[must_use]
 pub fn crc32c(first: &[u8], second: &[u8]) -> u32 {

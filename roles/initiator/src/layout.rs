@@ -42,6 +42,7 @@ pub enum LayoutError {
         /// Block size, bytes.
         block_size: u32,
     },
+    /// More I/Os than the address pools support.
     #[error(
         "the storage holds {count} I/Os of {io_size} bytes; expected at most {}; raise --blocks-per-io",
         u32::MAX

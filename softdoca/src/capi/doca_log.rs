@@ -405,6 +405,10 @@ pub unsafe extern "C" fn doca_logger_set_level(
     })
 }
 
+/// Gets the level of a logger.
+///
+/// # Safety
+/// `out` is NULL or writable; `logger` may be any pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_logger_get_level(
     logger: *const doca_logger,

@@ -49,7 +49,7 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(50);
 /// Idle time after which sleeps may be longer. A sleep of 1 ms takes about 35 us of CPU time, mostly in the kernel's
 /// timer: several percent of a CPU.
 const LONG_IDLE_TIME: Duration = Duration::from_secs(5);
-/// Maximum duration of a sleep as a fraction of a longer idle time: CPU usage is then far below 1 %.
+/// Divisor of a longer idle time that gives the maximum duration of a sleep: CPU usage is then far below 1 %.
 const PART_OF_IDLE_TIME: u32 = 500;
 /// Number of short sleeps for which an engine remains armed: arming takes four system calls. Connections that the
 /// program has made since are polled before each sleep, but cannot end it before the engine is armed again.

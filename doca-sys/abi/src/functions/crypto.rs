@@ -373,6 +373,7 @@ macro_rules! doca_aes_gcm_functions {
                 task: *mut *mut doca_aes_gcm_task_decrypt
             ) -> doca_error_t;
 
+            /// The generic task of a decrypt task.
             fn doca_aes_gcm_task_decrypt_as_task(task: *mut doca_aes_gcm_task_decrypt) -> *mut doca_task;
 
             /// Sets the task's source.

@@ -84,6 +84,7 @@ impl MessagePlaces {
         Self::place(first, self.slots)
     }
 
+    /// As [`of_requests`](Self::of_requests), for results of a target.
     pub(super) fn of_results(self, target: Target) -> (usize, u32, usize) {
         let first = self.requests + (2 * target.number() + 1) * self.slots;
         Self::place(first, self.slots)

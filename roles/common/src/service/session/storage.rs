@@ -537,6 +537,11 @@ impl<L: Layout> Session<L> {
         serves && !self.without[target] && !has_left
     }
 
+    /// Returns `true` if the session continues without this target.
+    ///
+    /// # Panics
+    ///
+    /// If the target does not exist.
     #[must_use]
     pub fn is_without(&self, target: usize) -> bool {
         self.without[target]
