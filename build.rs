@@ -16,7 +16,7 @@ const FILES: [&str; 7] = [
     "backing.proto",
 ];
 
-/// Schemas of recordings, which never go over a network.
+/// Schemas of recordings, which are not sent over a network.
 const RECORDED: [&str; 1] = ["transcript.proto"];
 
 /// The schema of options that all others import.

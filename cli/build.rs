@@ -50,7 +50,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Makes cargo run this again when the path changes.
+/// Makes cargo rerun this script when the path changes.
 fn watched(path: &Path) -> &Path {
     println!("cargo::rerun-if-changed={}", path.display());
     path
@@ -58,7 +58,7 @@ fn watched(path: &Path) -> &Path {
 
 type Archive = Builder<GzEncoder<File>>;
 
-/// Reproducible: no times, no owners.
+/// Reproducible: without times and owners.
 fn add(archive: &mut Archive, path: impl AsRef<Path>, bytes: &[u8]) -> io::Result<()> {
     let mut header = Header::new_gnu();
     header.set_size(bytes.len() as u64);
@@ -98,7 +98,7 @@ fn workspace(root: &Path) -> Result<toml::Table, Box<dyn std::error::Error>> {
     Ok(manifest)
 }
 
-/// A package's manifest without its tests, and without what only they depend on.
+/// A package's manifest without its tests, and without the dependencies that only they need.
 fn package_manifest(path: &Path) -> Result<String, Box<dyn std::error::Error>> {
     let mut manifest: toml::Table = std::fs::read_to_string(watched(path))?.parse()?;
     for tests in ["dev-dependencies", "test", "bench", "example"] {

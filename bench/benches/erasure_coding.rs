@@ -15,7 +15,7 @@ mod kernels {
             let (a, b) = (vec![0x35_u8; half], vec![0xc6_u8; half]);
             let mut parity = vec![0_u8; half];
             let sources = [a.as_ptr(), b.as_ptr()];
-            // Not 0 or 1, for which kernels may have special cases.
+            // Coefficients other than 0 and 1, for which kernels may have special cases.
             let factors = [Multiplier::new(0x8e), Multiplier::new(0xf4)];
             group.throughput(Throughput::Bytes(2 * half as u64));
             for kernel in Kernel::available() {

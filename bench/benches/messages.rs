@@ -1,5 +1,5 @@
-//! Software cost of one message: pushed into a ring and popped, including the tasks on both sides. Both ends are in
-//! one thread, so that waiting, context switches and cache misses to another core take no time.
+//! Software cost of one message: pushed into a ring and popped, including the tasks on both sides. Both ends run in one
+//! thread, so that waiting, context switches and cache misses to another core take no time.
 //!
 //! Messages are not parsed, and their tasks are submitted again. A zero-copy read takes four of these and a copy.
 

@@ -94,7 +94,7 @@ pub struct Change {
 pub struct Comparison {
     /// Origin of the earlier results.
     pub baseline: Provenance,
-    /// Descriptions of differences between the machines, which make changes meaningless.
+    /// Differences between the machines of the two runs; if there are any, the changes are not meaningful.
     pub differences: Vec<String>,
     /// Figures present in both runs.
     pub changes: Vec<Change>,
@@ -107,7 +107,7 @@ impl Baseline {
     ///
     /// # Errors
     ///
-    /// The text is not such a document.
+    /// The text is not a document of `bench --json`.
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(text)
     }
@@ -234,7 +234,7 @@ pub struct Provenance {
 }
 
 impl Provenance {
-    /// Provenance of this program, started now with these arguments, including the program's name.
+    /// Provenance of a run of this program that starts now, with these arguments (including the program's name).
     pub fn now(arguments: impl IntoIterator<Item = String>) -> Self {
         let arguments: Vec<_> = arguments.into_iter().collect();
         let quoted = shlex::try_join(arguments.iter().map(String::as_str));
@@ -257,7 +257,7 @@ pub struct Machine {
     pub cpus: usize,
     /// Kernel release.
     pub kernel: String,
-    /// Load average over one minute before the measurements: other load makes figures useless, and comparisons less accurate.
+    /// Load average over one minute before the measurements: other load makes the figures unreliable.
     pub load: f64,
 }
 

@@ -40,8 +40,8 @@ pub struct Mix {
 }
 
 impl Mix {
-    /// One implementation for all roles. The flags of a foreign initiator are taken from its usage; without a usage,
-    /// it is assumed to be of 3.2.
+    /// One implementation for all roles. The flags of an initiator of another implementation are taken from its usage;
+    /// without a usage, it is assumed to be of 3.2.
     pub fn of(implementation: &Implementation, is_ours: bool) -> Self {
         let usage = if is_ours {
             Usage::default()
@@ -300,7 +300,7 @@ const SETTLED: Duration = Duration::from_millis(500);
 ///
 /// # Errors
 ///
-/// A role cannot be started, or has ended early.
+/// A role cannot be started, or has exited early.
 pub fn idle(mix: &Mix, cpus: &[usize], time: Duration) -> Result<f64, Error> {
     let (point, endless) = (Point::ZERO_COPY_READ, u32::MAX.into());
     let mut session = Session::new(Sandbox::new()?, mix, point, endless, cpus)?;
@@ -319,7 +319,8 @@ pub fn idle(mix: &Mix, cpus: &[usize], time: Duration) -> Result<f64, Error> {
     Ok(percent)
 }
 
-// The first I/Os after a pause. The initiator is this program in a process of its own, because no role's initiator can pause.
+// The first I/Os after a pause. The initiator is a separate process of this program, because no role's initiator can
+// pause.
 
 /// Runs a session with pauses. `program` is this program, which acts as the initiator with `first-ios`.
 ///
@@ -363,7 +364,8 @@ const COMPARED_ROLES: [Role; 4] = [
     Role::GgaOffload,
     Role::Target,
 ];
-/// Prefixes of the file names of the DOCA library that every program loads: softdoca's only one, and NVIDIA's core library.
+/// Prefixes of the file names of the DOCA library that every program loads: softdoca's single library, and NVIDIA's
+/// core library.
 const LIBRARIES: [&str; 2] = ["libsoftdoca.so", "libdoca_common.so"];
 
 /// Two implementations of a role that do not load the same shared DOCA library, so that they are not comparable.
@@ -399,7 +401,7 @@ impl fmt::Display for NoTwins {
 ///
 /// # Errors
 ///
-/// There is no such program, or it cannot be started.
+/// A program does not exist, or cannot be started.
 pub fn no_twins(ours: &Implementation, theirs: &Implementation) -> Result<Option<NoTwins>, Error> {
     for role in COMPARED_ROLES {
         let (own, their) = (library(ours, role)?, library(theirs, role)?);

@@ -1,5 +1,5 @@
-//! Blocks in a file on a disk: a deployment whose target stores them there, compared with fio's io_uring engine with
-//! direct I/O on the same bytes.
+//! Blocks in a file on a disk: a deployment whose target stores its blocks in the file, compared with fio's io_uring
+//! engine with direct I/O on the same file.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -141,7 +141,7 @@ pub fn fio(file: &Path, work: Work, time: Duration, cpus: &[usize]) -> Result<Fi
     fio_figures(&stdout, point, times)
 }
 
-/// Names of the programs that are not installed, for a message; `None` if all are.
+/// Names of the missing programs, for a message; `None` if all are installed.
 pub fn missing() -> Option<String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let has =
@@ -194,11 +194,11 @@ struct Quantiles {
     percentile: BTreeMap<String, f64>,
 }
 
-/// Figures of the only job in fio's JSON document.
+/// Figures of the single job in fio's JSON document.
 ///
 /// # Errors
 ///
-/// There is no such document.
+/// The output is not such a document.
 pub(crate) fn fio_figures(stdout: &str, point: Point, times: Times) -> Result<Figures, Error> {
     let wrong = || Error::Output {
         program: "fio",

@@ -1,7 +1,7 @@
 //! An initiator that pauses, to measure the first I/Os of an idle deployment.
 //!
-//! No role's initiator can pause, so this one is a script that uses the peers of [`conformance`]. It is slower than
-//! the real one, which does not matter: it is compared with itself.
+//! No role's initiator can pause, so this initiator is a script that uses the peers of [`conformance`]. It is slower
+//! than the real initiator, which does not affect the result: its first I/Os are compared with its later ones.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use crate::series::{AfterPause, median};
 pub(crate) const PAUSE: Duration = Duration::from_secs(2);
 /// Repetitions of the measurement without a pause.
 const STEADY: usize = 21;
-/// Timeout of events that should occur at once.
+/// Timeout of events that should occur immediately.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone)]
@@ -57,7 +57,7 @@ pub fn run(load: &Load) -> Result<AfterPause, Violation> {
 }
 
 struct Session {
-    // Dropped in this order: users of the connection before it.
+    // Drop order: users of the connection before the connection.
     io: IoChannel,
     control: ComchPeer,
     /// Keeps the memory registered.

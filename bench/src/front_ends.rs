@@ -17,11 +17,11 @@ use crate::{Error, deployment, file};
 
 /// Time allowed in addition to the duration of the run.
 const EXTRA_TIME: Duration = Duration::from_secs(30);
-/// Port of nbdkit on a machine of its own.
+/// Port of nbdkit, which runs on a separate machine.
 const TCP_PORT: u16 = 10_809;
 /// fio rounds shorter times down to 0.
 const SHORTEST: Duration = Duration::from_secs(1);
-/// The programs, and the Debian packages that have them.
+/// The required programs, and the Debian packages that contain them.
 const PROGRAMS: [&str; 2] = ["nbdkit", "fio"];
 
 /// Description of the missing programs; `None` if all are installed.
@@ -100,11 +100,11 @@ pub fn measure_nbdkit_over(
     figures
 }
 
-/// Runs fio in the same way on our NBD server, which `program` is with `nbd`, in front of a deployment.
+/// Runs fio in the same way on our NBD server, started as `program nbd`, in front of a deployment.
 ///
 /// # Errors
 ///
-/// A process does not do its part.
+/// A process cannot be started or has failed.
 pub fn measure_nbd(
     program: &Path,
     mix: &Mix,
@@ -151,7 +151,7 @@ fn load_nbd(
         }
         Process::spawn("fio", place(fio))
     };
-    // nbdkit's memory is sparse: what was never written is not even copied.
+    // nbdkit's memory is sparse: without this write, reads would not even copy data.
     let fill = job("write", None)?;
     fill.finish(Instant::now() + EXTRA_TIME, || false)?;
     let stdout = job(kind, Some(time.max(SHORTEST)))?
@@ -163,7 +163,7 @@ fn load_nbd(
 
 /// QEMU's program that exports disks, in Debian's package qemu-system-common.
 const STORAGE_DAEMON: &str = "qemu-storage-daemon";
-/// Time for the first completion, and limit of a wait for further ones.
+/// Time limit for the first completion, and for each further one.
 const COMPLETION_TIMEOUT: Duration = Duration::from_secs(30);
 /// Completions between two readings of the clock.
 const BATCH: usize = 64;
@@ -177,7 +177,8 @@ pub fn storage_daemon_missing() -> Option<String> {
     })
 }
 
-/// Compared workloads: 4 KiB random, with 64 I/Os in flight. Larger ones would compare a copy with none.
+/// Compared workloads: 4 KiB random, with 64 I/Os in flight. With larger I/Os, the comparison would be between copying
+/// and not copying the data.
 pub fn vhost_user_blk_points() -> [Point; 2] {
     [Operation::Read, Operation::Write].map(|operation| Point {
         operation,
@@ -189,7 +190,7 @@ pub fn vhost_user_blk_points() -> [Point; 2] {
 ///
 /// # Errors
 ///
-/// The program does not do its part, or an I/O fails.
+/// The program cannot be started or has failed, or an I/O fails.
 pub fn measure_storage_daemon(
     point: Point,
     time: Duration,
@@ -217,11 +218,11 @@ pub fn measure_storage_daemon(
     figures
 }
 
-/// Loads our back end in the same way, which `program` is with `vhost-user-blk`, in front of a deployment.
+/// Loads our back end in the same way, started as `program vhost-user-blk`, in front of a deployment.
 ///
 /// # Errors
 ///
-/// A process does not do its part, or an I/O fails.
+/// A process cannot be started or has failed, or an I/O fails.
 pub fn measure_vhost_user_blk(
     program: &Path,
     mix: &Mix,
@@ -234,7 +235,7 @@ pub fn measure_vhost_user_blk(
     })
 }
 
-/// Runs the client, on a thread of its own that is bound to the first CPU.
+/// Runs the client, on a separate thread that is bound to the first CPU.
 fn load_vhost_user_blk(
     socket: &Path,
     point: Point,
@@ -256,12 +257,12 @@ fn failed(error: blkio::Error) -> Error {
     std::io::Error::other(format!("libblkio: {}", error.message())).into()
 }
 
-/// Rate of I/Os at random offsets, each with memory of its own.
+/// Rate of I/Os at random offsets, each with its own memory.
 fn random_ios(socket: &Path, point: Point, time: Duration) -> Result<f64, Error> {
     let mut blkio = Blkio::new("virtio-blk-vhost-user").map_err(failed)?;
     let path = socket.to_string_lossy();
     blkio.set_str("path", &path).map_err(failed)?;
-    // Its socket may exist before the server listens.
+    // The socket may exist before the server listens on it.
     let deadline = Instant::now() + COMPLETION_TIMEOUT;
     while let Err(error) = blkio.connect() {
         if Instant::now() > deadline {
@@ -282,7 +283,7 @@ fn random_ios(socket: &Path, point: Point, time: Duration) -> Result<f64, Error>
         random: fastrand::Rng::with_seed(1),
         idle: (0..depth).collect(),
     };
-    // Until both ends are awake.
+    // Runs until both ends are awake, before the measurement.
     client.run(BATCH)?;
     let (start, mut count) = (Instant::now(), 0);
     while start.elapsed() < time {
@@ -337,7 +338,7 @@ impl Client<'_> {
         let count = self.queue.do_io(&mut done, 1, Some(&mut timeout), None);
         let count = count.map_err(failed)?;
         for completion in &done[..count] {
-            // SAFETY: the call has initialised as many as it has returned.
+            // SAFETY: the call has initialised as many elements as it has returned.
             let completion = unsafe { completion.assume_init_ref() };
             if completion.ret != 0 {
                 return Err(std::io::Error::from_raw_os_error(-completion.ret).into());

@@ -38,7 +38,7 @@ impl Yardsticks {
         }
     }
 
-    /// Bare ring through three processes, pinned to these CPUs like roles: initiator, service, target.
+    /// A bare ring through three processes
     ///
     /// # Errors
     ///
@@ -106,7 +106,7 @@ impl Yardsticks {
         figures("the client of a bare connection", point, stdout)
     }
 
-    /// memcpy between memories of the sizes that a deployment has at this point.
+    /// memcpy between buffers of the sizes that a deployment uses at this point.
     ///
     /// # Errors
     ///
@@ -128,7 +128,7 @@ impl Yardsticks {
     ///
     /// # Errors
     ///
-    /// There is no such CPU.
+    /// A CPU does not exist.
     pub fn wake_up(&self, cpus: [usize; 2]) -> Result<Figures, Error> {
         // The same duration as the pause of a deployment: the longer a CPU has slept, the longer its wake-up takes.
         let latency = yardstick::wake_up_latency(cpus, PAUSE)?;
@@ -157,7 +157,8 @@ fn figures(program: &'static str, point: Point, stdout: String) -> Result<Figure
     })
 }
 
-// Kernels of gga alone: compression, decompression and erasure coding of cached blocks, and the verification of blocks.
+// Kernels of gga in isolation: compression, decompression and erasure coding of cached blocks, and the verification of
+// blocks.
 //
 // Erasure coding is softdoca's own: a program that is linked to NVIDIA's SDK does not contain it, and does not measure it.
 
@@ -190,12 +191,12 @@ fn speed(block_size: usize, time: Duration, mut work: impl FnMut()) -> Speed {
     }
 }
 
-/// Erasure coding of two halves: creation of the parity, and recovery of a half from the other one and the parity.
+/// Erasure coding of two halves: creation of the parity, and recovery of a half from the other half and the parity.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct ErasureCoding {
     /// Parity from two halves.
     pub create: Speed,
-    /// A half from the other one and the parity.
+    /// Recovery of a half from the other half and the parity.
     pub recover: Speed,
 }
 

@@ -239,7 +239,8 @@ fn distribution(results: &Results) -> Plot {
 
 const STYLE: &str = include_str!("report/style.css");
 
-/// Replaces the colours of drawings, black for text and axes and numbered ones for curves, by variables of the style sheet.
+/// Replaces the colours of drawings (black for text and axes, numbered colours for curves) by variables of the style
+/// sheet.
 fn colors_of_drawings(page: &mut String) {
     for (number, name) in plot::color_names().enumerate() {
         append(

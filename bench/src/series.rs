@@ -1,7 +1,7 @@
 //! Measured points (layout, operation, sizes and depths), and series of their measurements, which are made alternately.
 //!
-//! A noisy machine is noisy for minutes, so consecutive measurements of two subjects are not comparable.
-//! Everything that is compared is therefore measured alternately, round after round, and ratios are computed within a round.
+//! A noisy machine is noisy for minutes, so consecutive measurements of two subjects are not comparable. All compared
+//! subjects are therefore measured alternately, round after round, and ratios are computed within a round.
 
 use std::fmt;
 
@@ -81,7 +81,7 @@ pub struct CpuTime {
     pub targets: f64,
 }
 
-/// System calls per I/O, by role; targets together. Those that only yield the CPU are counted separately.
+/// System calls per I/O, by role; targets together. Calls that only yield the CPU are counted separately.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct SystemCalls {
     /// System calls of the initiator.
@@ -90,7 +90,7 @@ pub struct SystemCalls {
     pub service: f64,
     /// Sum over all targets.
     pub targets: f64,
-    /// `sched_yield` calls of all roles, not included in the others.
+    /// `sched_yield` calls of all roles, not included in the other counts.
     pub yields: f64,
 }
 
@@ -101,14 +101,14 @@ impl SystemCalls {
     }
 }
 
-/// Duration of the first I/Os after a pause, and of the same I/Os without one.
+/// Duration of the first I/Os after a pause, and of the same number of I/Os without a pause.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct AfterPause {
     /// Length of the pause in seconds.
     pub pause_seconds: f64,
     /// Rate of the first I/Os after the pause, in I/Os per second.
     pub first_rate: f64,
-    /// Median rate of as many I/Os without a pause, per second.
+    /// Median rate of the same number of I/Os without a pause, per second.
     pub steady_rate: f64,
     /// Latency of a single I/O after another pause, in nanoseconds.
     pub first_ns: f64,
@@ -117,7 +117,7 @@ pub struct AfterPause {
 }
 
 impl AfterPause {
-    /// Number of I/Os that count as the first ones.
+    /// Number of I/Os after the pause that are measured.
     pub const IOS: u32 = 1000;
 
     /// Time of the first I/Os after the pause, in nanoseconds.
@@ -125,7 +125,7 @@ impl AfterPause {
         f64::from(Self::IOS) * 1e9 / self.first_rate
     }
 
-    /// Time of as many I/Os without a pause, in nanoseconds.
+    /// Time of the same number of I/Os without a pause, in nanoseconds.
     pub fn steady_time_ns(&self) -> f64 {
         f64::from(Self::IOS) * 1e9 / self.steady_rate
     }
@@ -140,7 +140,7 @@ pub struct BlockKernels {
     pub decompress_ns: f64,
     /// Parity of two halves of 2 KiB.
     pub create_ns: f64,
-    /// A half of 2 KiB from the other one and the parity.
+    /// Recovery of a half of 2 KiB from the other half and the parity, in nanoseconds.
     pub recover_ns: f64,
     /// Additional time for verifying a stored block that another CPU has written.
     pub check_ns: f64,
@@ -163,12 +163,12 @@ impl Series {
         }
     }
 
-    /// Median of a figure over the runs that have it.
+    /// Median of a figure over the runs that include it.
     pub fn median(&self, of: impl Fn(&Figures) -> Option<f64>) -> Option<f64> {
         median(self.runs.iter().filter_map(of).collect())
     }
 
-    /// Median of the ratios, round by round, of this figure to that of another series.
+    /// Median over the rounds of the ratio of this figure to that of another series.
     pub fn ratio(&self, to: &Self, of: impl Fn(&Figures) -> Option<f64>) -> Option<f64> {
         let ratios = std::iter::zip(&self.runs, &to.runs)
             .filter_map(|(own, other)| Some(of(own)? / of(other)?))
@@ -188,7 +188,7 @@ pub fn quantile(mut values: Vec<f64>, share: f64) -> Option<f64> {
     Some(low + (high - low) * place.fract())
 }
 
-/// Median; of an even number of values, the mean of the two in the middle.
+/// Median: for an even number of values, the mean of the two in the middle.
 pub fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
@@ -276,7 +276,7 @@ impl fmt::Display for Point {
     }
 }
 
-/// Machines: one of service and initiator, one of the target.
+/// Number of machines: one for service and initiator, one for the target.
 pub const MACHINES: usize = 2;
 
 /// Compared workloads: zero-copy reads, for the rate, the latency, and the bandwidth.
@@ -290,11 +290,11 @@ pub fn network_points() -> [Point; 4] {
     [base, of(4096, 1), of(64 << 10, 64), of(1 << 20, 16)]
 }
 
-/// Two machines that exist as long as the value.
+/// Two machines, which are removed when the value is dropped.
 ///
 /// # Errors
 ///
-/// This user may not make network namespaces, or a program is missing.
+/// The user is not permitted to create network namespaces, or a program is missing.
 pub fn two_machines() -> Result<Network, Unavailable> {
     Network::new(MACHINES)
 }

@@ -42,7 +42,7 @@ pub struct Measurement {
 pub struct Kernels {
     /// Our erasure coding of two halves of 32 KiB, Cauchy.
     pub ours: Option<ErasureCoding>,
-    /// ISA-L's, for the same halves and matrix.
+    /// ISA-L's kernels, for the same halves and matrix.
     pub isal: Option<ErasureCoding>,
 }
 
@@ -65,7 +65,7 @@ pub struct Results {
     pub idle_percent: Option<f64>,
     /// Required relations between measurements.
     pub thresholds: Vec<Threshold>,
-    /// Measurements that were left out, with the reason.
+    /// Measurements that were skipped, with the reason.
     pub left_out: Vec<String>,
     /// Comparison with an earlier run, if one was given.
     pub comparison: Option<Comparison>,
@@ -78,7 +78,7 @@ pub enum Verdict {
     Pass,
     /// A threshold does not hold, or a measurement has failed.
     Fail,
-    /// The bare ring, or the bare TCP connection, was too slow for any figure to be meaningful.
+    /// The bare ring, or the bare TCP connection, was so slow that no figure is meaningful.
     Void,
     /// All measured thresholds hold, but at least one was not measured.
     Incomplete,
@@ -277,7 +277,7 @@ pub fn kernels(time: Duration, left_out: &mut Vec<String>) -> Kernels {
     }
 }
 
-/// Returns no kernels, and adds them to `left_out`.
+/// Without softdoca's kernels: returns none, and adds them to `left_out`.
 #[cfg(doca_sdk)]
 pub fn kernels(_: Duration, left_out: &mut Vec<String>) -> Kernels {
     left_out.push("erasure coding in software: this program is linked to NVIDIA's SDK".to_owned());
@@ -302,7 +302,7 @@ pub struct GgaLimit {
     pub lz4_ns: f64,
     /// Erasure coding, in the service.
     pub parity_ns: f64,
-    /// Copies of content and stored block, in the service.
+    /// Time for copying content and stored block in the service, in nanoseconds.
     pub service_copies_ns: f64,
     /// Copies between targets and service, in the targets.
     pub target_copies_ns: f64,
@@ -310,7 +310,8 @@ pub struct GgaLimit {
     pub hops_ns: f64,
     /// Ring hops in the service.
     pub service_hops_ns: f64,
-    /// I/Os per second that these times allow on the given CPUs: the limit of a single process, or of all CPUs together.
+    /// I/Os per second that these times permit on the given CPUs: the limit of a single process, or of all CPUs
+    /// together.
     pub rate: f64,
 }
 
@@ -366,7 +367,7 @@ pub fn gga_limit(limits: Limits, operation: Operation, cpus: usize) -> GgaLimit 
     }
 }
 
-/// Point that a limit is compared with.
+/// Measured point that a limit is compared with.
 fn gga_point(operation: Operation) -> Point {
     Point {
         layout: Layout::Gga,
@@ -418,12 +419,12 @@ pub enum Subject {
     Hosts { point: Point },
     /// A bare TCP connection between two machines.
     BareTcp {
-        /// With the block size and depth of this point.
+        /// Block size and depth.
         point: Point,
     },
     /// nbdkit's memory plugin on one machine under fio on another.
     NbdTcp {
-        /// With the block size and depth of this point.
+        /// Block size and depth.
         point: Point,
     },
     /// nbdkit's memory plugin under fio.
@@ -433,12 +434,12 @@ pub enum Subject {
     },
     /// Our vhost-user-blk back end with a deployment, under libblkio.
     VhostUserBlk {
-        /// With the block size and depth of this point.
+        /// Block size and depth.
         point: Point,
     },
     /// A null disk of qemu-storage-daemon under libblkio.
     NullDisk {
-        /// With the block size and depth of this point.
+        /// Block size and depth.
         point: Point,
     },
 }
@@ -520,7 +521,7 @@ pub const THEIRS: &str = "cpp";
 /// Roles that are exchanged for their counterparts.
 pub const EXCHANGED: [&str; 3] = ["initiator", "service", "target"];
 
-/// A mix in which one role is of another implementation than the others.
+/// A mix in which one role is of another implementation than the other roles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exchanged {
     /// One of [`EXCHANGED`].
@@ -536,7 +537,7 @@ impl Exchanged {
             .flat_map(|among_theirs| EXCHANGED.map(|role| Self { role, among_theirs }))
     }
 
-    /// Parses the name of a mix; `None` for one without an exchange.
+    /// Parses the name of a mix; `None` for a mix without an exchanged role.
     pub fn parse(name: &str) -> Option<Self> {
         Self::all().find(|exchanged| exchanged.to_string() == name)
     }

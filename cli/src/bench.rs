@@ -53,7 +53,8 @@ pub struct Options {
     #[arg(long = "impl", value_name = "rust=DIR")]
     ours: Option<String>,
 
-    /// Reference to compare with: nbd (nbdkit's memory plugin under fio, and a null disk of qemu-storage-daemon under libblkio), or cpp=DIR with the reference's binaries; may be repeated
+    /// Reference to compare with: nbd (nbdkit's memory plugin under fio, and a null disk of qemu-storage-daemon under
+    /// libblkio), or cpp=DIR with the reference's binaries; may be repeated
     #[arg(long, value_name = "nbd|cpp=DIR")]
     compare: Vec<String>,
 
@@ -152,7 +153,7 @@ impl Options {
         let conclude = |mut results: Results| {
             results.thresholds = thresholds(&results);
             if !self.only.is_empty() || self.is_comparison() {
-                // The others were not selected.
+                // The other thresholds were not selected.
                 results
                     .thresholds
                     .retain(|threshold| threshold.value.is_some());
@@ -170,7 +171,7 @@ impl Options {
                 let Some(report) = &report else { return Ok(()) };
                 let results = conclude(Results {
                     rounds_completed: completed,
-                    // If this page remains the last one, the run was killed.
+                    // The page is marked as interrupted until the run has completed, in case the process is killed.
                     interrupted: true,
                     measurements: measurements.to_vec(),
                     ..empty.clone()
@@ -291,7 +292,7 @@ impl Options {
             return self.chosen(plan::files());
         }
         if self.hosts.is_some() {
-            // One error with the missing programs, instead of a failure of each measurement.
+            // Reports all missing programs in one error, instead of failing each measurement.
             drop(::bench::series::two_machines()?);
             let missing =
                 ::bench::front_ends::nbdkit_missing().map(|missing| format!("NOT RUN: {missing}"));
@@ -658,7 +659,7 @@ fn print_thresholds(thresholds: &[Threshold]) {
     outln!("{}", table::render(table, layout));
 }
 
-// Processes that only `bench` starts: the initiator with a pause, and those of the baselines.
+// Processes that only `bench` starts: the initiator that pauses, and the baselines.
 
 #[derive(Debug, Args)]
 pub struct FirstIosOptions {

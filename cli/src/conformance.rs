@@ -328,7 +328,7 @@ fn print_failures(report: &Report) {
     }
 }
 
-/// Shortens a text to one line of limited length.
+/// Shortens a text to one line of at most [`SHOWN_REASON`] characters.
 fn shortened(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     match line.char_indices().nth(SHOWN_REASON) {

@@ -37,7 +37,7 @@ pub fn run(options: &Options) -> ExitCode {
     }
 }
 
-/// Command with the roles' flags, which the roles parse themselves.
+/// Command with the roles' flags, which clap does not parse here: the roles do.
 fn whole() -> Command {
     let roles = ROLES.iter().map(|role| {
         (role.command)(role.name)
@@ -65,7 +65,7 @@ fn with_examples(page: &str) -> String {
     format!("{before}.SH {heading}\n.nf\n{text}.fi\n{after}")
 }
 
-/// A command with what completions need, without hidden subcommands: `clap_complete` would complete these, too.
+/// A command with what completions need, without hidden subcommands, which `clap_complete` would otherwise complete.
 fn without_hidden(command: &Command) -> Command {
     // The names of a command live as long as the program, which exits after it has written the files.
     let name: &'static str = command.get_name().to_owned().leak();
@@ -86,12 +86,13 @@ fn without_hidden(command: &Command) -> Command {
     )
 }
 
-/// The completions of a command for a shell.
+/// Completion script of a command for a shell.
 fn completions(shell: Shell, name: &str, command: &Command) -> Vec<u8> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut without_hidden(command), name, &mut script);
     if shell == Shell::Bash {
-        // clap_complete 4.6 sets the name of a command with hyphens in one form, and compares it with the other.
+        // clap_complete 4.6 sets the name of a command with one replacement of its hyphens, and compares it with
+        // another.
         let set = name.replace('-', "__");
         let compared = name.replace('-', "__subcmd__");
         script = String::from_utf8_lossy(&script)
@@ -171,7 +172,7 @@ mod tests {
             .split_once(".SH EXAMPLES\n.nf\n")
             .expect("a section with examples");
         let (examples, _) = examples.split_once(".fi\n.SH ").expect("its end");
-        // All but their heading, which is that of the section.
+        // Without their heading, which is that of the section.
         let printed = crate::EXAMPLES.lines().skip(1);
         assert_eq!(
             examples.lines().count(),

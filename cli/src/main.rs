@@ -2,7 +2,7 @@
 //!
 //! Without arguments it runs the demo. Each role is a subcommand, so that the demo needs no other binary.
 #![forbid(unsafe_code)]
-// They panic if the stream is closed or full: see role_common::console.
+// `print!` and `eprint!` panic if the stream is closed or full: see role_common::console.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod bench;
@@ -104,7 +104,7 @@ impl Default for Command {
 
 type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 
-/// Invalid or inconsistent flags; the text says what was expected.
+/// Invalid or inconsistent flags; the text contains the expected value.
 #[derive(Debug)]
 struct UsageError(String);
 

@@ -148,7 +148,7 @@ impl Install {
             }
             (LayoutName::Nvidia, dpu) => Layout::Nvidia(if dpu { Side::Dpu } else { Side::Host }),
         };
-        // Last, because it may be built now.
+        // The library is determined last, because this may build it.
         let library = match &self.library {
             Some(library) => Library::named(library.clone()),
             None => find()?,

@@ -103,7 +103,7 @@ struct MemberReport {
     /// `data_1`, `data_2` or `data_p`.
     target: Option<&'static str>,
     epoch: Option<EpochReport>,
-    /// The epoch that it prepares for.
+    /// The epoch for which the target prepares.
     next_epoch: Option<EpochReport>,
     state: RecordState,
     form: Form,
@@ -130,7 +130,7 @@ struct VersionReport {
 #[derive(Debug, Serialize)]
 struct SetReport {
     set: String,
-    /// Why a service would refuse it.
+    /// Reason why a service would refuse the set.
     refusal: Option<String>,
     current: Vec<&'static str>,
     /// A target whose file was not given.
@@ -228,7 +228,7 @@ fn version_report(version: Version) -> Option<VersionReport> {
     (version != Version::NONE).then_some(VersionReport { epoch, number })
 }
 
-/// `None` for a single file, which says nothing about the others.
+/// `None` for a single file, which contains no information about the other targets.
 fn set_report(set: SetId, files: &[(&Path, OfflineFile)]) -> Option<SetReport> {
     let of_set = files.iter().map(|(_, file)| file);
     let of_set: Vec<&OfflineFile> = of_set

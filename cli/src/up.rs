@@ -264,7 +264,7 @@ impl Disk {
         self.directory.join("processes.json")
     }
 
-    /// Ends processes of a supervisor that was killed: they serve the same files.
+    /// Stops processes of a supervisor that was killed, because they serve the same files.
     fn end_orphans(&self) -> Result<()> {
         let Ok(text) = fs::read_to_string(self.processes()) else {
             return Ok(());
@@ -296,7 +296,7 @@ struct Recorded {
     started: u64,
 }
 
-/// Field 22 of `/proc/PID/stat`; `None` if there is no such process, or it has ended.
+/// Field 22 of `/proc/PID/stat`; `None` if the process does not exist, or has exited.
 fn started_at(process: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     let (_, fields) = stat.rsplit_once(')')?;
@@ -318,7 +318,7 @@ fn block_count_of(directory: &Path) -> Result<Option<u64>> {
         if file.exists() {
             match OfflineFile::open(&file) {
                 Ok(file) => return Ok(Some(file.header().geometry.block_count.into())),
-                // The others may be intact.
+                // The other targets may be intact.
                 Err(error) => errln!("{error}"),
             }
         }
@@ -357,7 +357,7 @@ fn name(part: Part) -> &'static str {
     part.name(LAYOUT)
 }
 
-/// A process, or the time at which it is started again.
+/// A process, or the time at which it is restarted.
 struct Running {
     state: State,
     pause: Duration,
@@ -376,7 +376,7 @@ struct Parts {
     running: BTreeMap<Part, Running>,
     /// Ports of the targets, by number.
     ports: BTreeMap<usize, u16>,
-    /// Where clients find the disk, once the front end is ready.
+    /// Address of the disk for clients, once the front end is ready.
     address: String,
     /// Size of the disk, once the front end is ready.
     bytes: u64,
@@ -384,7 +384,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// Starts all processes, each when those that it needs are ready.
+    /// Starts all processes, each as soon as the processes that it needs are ready.
     fn start_all(&mut self, shutdown: &Shutdown) -> Result<()> {
         for part in self.disk.parts() {
             let process = self.spawn(part)?;
@@ -393,7 +393,7 @@ impl Parts {
                     self.ports.insert(number, port);
                 }),
                 Part::Service => wait_for(&process, shutdown, waits_for_initiator),
-                // There is no initiator.
+                // An initiator is never started here.
                 Part::FrontEnd | Part::Initiator => {
                     let served = |line: &str| self.disk.front_end.served(line);
                     let served = wait_for(&process, shutdown, served);
@@ -433,7 +433,7 @@ impl Parts {
         self.record();
     }
 
-    /// Records the processes for a supervisor that comes after this one was killed.
+    /// Records the processes, so that a later supervisor can stop them if this one is killed.
     fn record(&self) {
         let recorded = self.disk.parts().filter_map(|part| {
             let process = self.process(part)?.id();
@@ -448,7 +448,7 @@ impl Parts {
         }
     }
 
-    /// The process of a part, unless it is to be started again.
+    /// The process of a part; `None` while it waits to be restarted.
     fn process(&self, part: Part) -> Option<&Process> {
         match &self.running.get(&part)?.state {
             State::Runs(process) => Some(process),
@@ -472,7 +472,7 @@ impl Parts {
             };
         }
         let mut command = self.command(part);
-        // Ctrl-C at a terminal is for the supervisor, which ends the others in order.
+        // Ctrl-C at a terminal is sent only to the supervisor, which stops the processes in order.
         command.process_group(0);
         Ok(Process::spawn_logged(name(part), command, log)?)
     }
@@ -483,7 +483,7 @@ impl Parts {
         let channel = self.disk.channel();
         let block_count = match self.disk.targets {
             Targets::Local { block_count } => block_count,
-            // None is started here.
+            // Remote targets are not started here.
             Targets::Remote(_) => 0,
         };
         match part {
@@ -529,7 +529,7 @@ impl Parts {
                     .arg(socket);
             }
         }
-        // Announcements, such as the port of a target, go to standard error then, which is logged.
+        // Announcements, such as the port of a target, are then written to standard error, which is logged.
         command.args(["--output", "json"]);
         command
     }
@@ -687,7 +687,8 @@ impl Parts {
     }
 }
 
-/// Waits until a process has logged a line for which `parse` returns a value; `None` if it is not in time, has ended, or the supervisor is to end.
+/// Waits until a process has logged a line for which `parse` returns a value; `None` on a timeout, if the process has
+/// exited, or if a shutdown was requested.
 fn wait_for<T>(
     process: &Process,
     shutdown: &Shutdown,
@@ -704,7 +705,7 @@ fn wait_for<T>(
 }
 
 impl FrontEnd {
-    /// The size of the disk, and where clients find it, if this line says that it is served.
+    /// Size of the disk and its address for clients, if this line announces that it is served.
     fn served(&self, line: &str) -> Option<(u64, String)> {
         let mut words = line.strip_prefix("Serving ")?.split(' ');
         let (size, last) = (words.next()?.parse().ok()?, words.next_back()?);
@@ -728,7 +729,7 @@ struct Follow {
 impl Follow {
     fn read(&mut self) {
         let Some(log) = &mut self.log else { return };
-        // After an error, the state is that of what was read so far.
+        // After a read error, the state is taken from the lines read so far.
         let _ = log.read_to_end(&mut self.unread);
         let end = self.unread.iter().rposition(|&byte| byte == b'\n');
         let lines: Vec<u8> = self.unread.drain(..end.map_or(0, |at| at + 1)).collect();
@@ -739,7 +740,7 @@ impl Follow {
 
 // Output.
 
-/// State of a target whose process does not run, or without which the service goes on.
+/// State of a target whose process is not running, or without which the service continues.
 const OFFLINE: &str = "offline";
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -750,7 +751,7 @@ struct Status {
     targets: BTreeMap<&'static str, &'static str>,
     /// Address of the disk.
     disk: String,
-    /// Its size.
+    /// Size of the disk in bytes.
     bytes: u64,
 }
 

@@ -17,7 +17,7 @@ fn bench(args: &[&str]) -> Output {
         .expect("started")
 }
 
-/// A limit, which takes the least time to measure.
+/// A limit of the machine, because it takes the least time to measure.
 const MEMCPY: &str = "memcpy: zero copy read 4 KiB x64";
 const RING: &str = "bare ring: zero copy read 4 KiB x64";
 const ZERO_COPY: &str = "rust: zero copy read 4 KiB x64";
@@ -138,13 +138,13 @@ fn system_calls_are_counted_or_reported_as_unavailable() {
             let calls = &counted["series"]["runs"][0]["system_calls"];
             let calls = ["initiator", "service", "targets", "yields"]
                 .map(|name| calls[name].as_f64().expect("a number"));
-            // Processes that share CPUs sometimes yield or sleep. In a run as short as this one, that exceeds
-            // the system calls that depend on the number of I/Os, and the difference may be negative.
+            // Processes that share CPUs sometimes yield or sleep. In a run as short as this one, these calls outnumber
+            // those that depend on the number of I/Os, and the difference may be negative.
             assert!(calls.iter().any(|calls| *calls != 0.0), "{counted}");
         }
     }
 
-    // Without perf there is no threshold, and the run does not pass.
+    // Without perf the threshold is missing, and the run does not pass.
     let output = Command::new(PROGRAM)
         .args(["bench", "--rounds", "1", "--seconds", "0.02"])
         .args(only)
@@ -175,7 +175,7 @@ fn statically_linked_roles_are_not_compared_with_twins() {
     let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let left_out = document["left_out"].to_string();
     mentions(&left_out, &["--impl", "--library-path"]);
-    // No deployment with exchanged roles is measured.
+    // A deployment with exchanged roles is not measured.
     let output = bench(&[
         "--compare",
         &format!("cpp={ours}"),
@@ -306,7 +306,7 @@ fn files_are_checked_before_anything_is_measured() {
         ("--baseline", path("missing.json")),
         ("--baseline", path("no.json")),
     ] {
-        // The measurement would take hours.
+        // The full measurement would take hours.
         let output = Command::new(PROGRAM)
             .args(["bench", "--seconds", "3600", flag, &file])
             .output()

@@ -14,7 +14,7 @@ use crate::support::{
 
 const BLOCKS: usize = 32;
 
-/// Write-read validation of two and a half passes over a target with `fault`; returns target and initiator.
+/// Write-read validation of two and a half passes over a target with `fault`. Returns target and initiator.
 fn validate_against(sandbox: &Sandbox, fault: &str) -> (Process, Process) {
     let content = sandbox.file("content", &content(BLOCKS));
     let (target, port) = sandbox.scripted_target(&content, BLOCK_SIZE, fault);

@@ -14,7 +14,7 @@ fn generated(sandbox: &Sandbox) -> PathBuf {
     directory
 }
 
-/// Words that a shell offers for the last of these words.
+/// Completions that a shell offers for the last of these words.
 type Complete = fn(&Path, &[&str]) -> Vec<String>;
 
 fn lines(mut command: Command) -> Vec<String> {
@@ -25,7 +25,7 @@ fn lines(mut command: Command) -> Vec<String> {
 }
 
 fn bash(directory: &Path, words: &[&str]) -> Vec<String> {
-    // As bash does it: the function that is registered for the command, with the words of the line.
+    // As in bash: calls the function that is registered for the command, with the words of the line.
     const SCRIPT: &str = r#"
         source "$1"; shift
         name=$(complete -p "$1"); name=${name#*-F }; name=${name%% *}
@@ -46,7 +46,8 @@ fn bash(directory: &Path, words: &[&str]) -> Vec<String> {
 }
 
 fn zsh(directory: &Path, words: &[&str]) -> Vec<String> {
-    // zsh completes only in an interactive shell. Texts that its input does not have tell when it is ready, and when it is done.
+    // zsh completes only in an interactive shell. Texts that do not occur in its input show when it is ready and when
+    // it has finished.
     const SCRIPT: &str = r#"
         zmodload zsh/zpty
         zpty shell zsh -f -i
@@ -77,7 +78,7 @@ fn zsh(directory: &Path, words: &[&str]) -> Vec<String> {
         .collect()
 }
 
-/// Checks that words are offered, and that others are not.
+/// Checks that the expected words are offered, and that others are not.
 fn check(complete: Complete) {
     let sandbox = Sandbox::new();
     let directory = generated(&sandbox);

@@ -43,7 +43,7 @@ impl Load {
         Self::start(|ports| ports, initiator, operations, arguments)
     }
 
-    /// Connects the service to these ports instead of the targets'.
+    /// Connects the service to these ports instead of those of the targets.
     fn behind(
         line: impl FnOnce([u16; 3]) -> [u16; 3],
         operations: usize,
@@ -118,7 +118,7 @@ impl Load {
         self.targets[number] = self.sandbox.spawn("target", &[&base[..], &own].concat());
     }
 
-    /// Replaces a target that has exited by one without its data.
+    /// Replaces a target that has exited by a new target without its data.
     fn start_again(&mut self, number: usize) {
         let (port, size) = (self.ports[number].to_string(), CHUNK.to_string());
         let arguments = [
@@ -182,7 +182,7 @@ fn survives(load: Load, lost: usize) -> Value {
             document(target);
             continue;
         }
-        // If it was only stopped, it resumes after its session has continued without it.
+        // A target that was only stopped resumes after its session has continued without it.
         target.signal(Signal::CONT);
         let status = target.wait(default_deadline()).expect("it ends");
         assert!(!status.success(), "{name}");
@@ -217,7 +217,7 @@ fn flushes_reach_every_target() {
         let count = document(target)["operation_count"].as_u64();
         count.expect("a count") as usize
     });
-    // The service flushes, too, so that the targets need not keep earlier versions. No read needs the parity.
+    // The service flushes, too, so that the targets can discard earlier versions. Reads do not need the parity.
     let further = served[2].checked_sub(BLOCKS + flushes);
     let further = further.unwrap_or_else(|| panic!("expected all flushes: {served:?}"));
     let data = 2 * BLOCKS + flushes + further;
@@ -236,7 +236,7 @@ fn flushes_succeed_without_a_lost_target() {
     assert_eq!(statistics["redundancy"]["state"], "healthy");
 }
 
-/// Its backing file is truncated: I/Os fail, as on a failing disk, and the target still answers.
+/// The target's backing file is truncated: I/Os fail, as on a failing disk, and the target still responds.
 #[test]
 fn target_with_a_failed_medium_is_detached() {
     let load = Load::new(2_000_000_000, &[]);
@@ -254,7 +254,8 @@ fn target_with_a_failed_medium_is_detached() {
     let [data_1, mut data_2, data_p] = load.targets;
     let status = data_2.wait(default_deadline()).expect("it ends");
     assert!(!status.success());
-    // Not how much of it was found: a write in flight may have extended it again.
+    // The message also contains the length found, which is not compared: a write in flight may have extended the file
+    // again.
     let expected = "the file was truncated: expected";
     assert!(data_2.stderr().contains(expected), "{}", data_2.stderr());
     document(data_1);
@@ -299,8 +300,8 @@ fn target_with_its_blocks_is_rebuilt_only_where_it_missed_writes() {
     }
 }
 
-/// Each target is killed under load, restarted without its data, and rebuilt. At the end, one is killed again, so
-/// that reads need the rebuilt chunks.
+/// Each target is killed under load, restarted without its data, and rebuilt. Finally a target is killed again, so that
+/// reads need the rebuilt chunks.
 #[test]
 fn restarted_targets_are_rebuilt_under_load() {
     let mut load = Load::new(2_000_000_000, &[]);
@@ -313,7 +314,7 @@ fn restarted_targets_are_rebuilt_under_load() {
     }
     load.targets[0].signal(Signal::KILL);
     std::thread::sleep(Duration::from_millis(700));
-    // It compares all reads, and would exit after a mismatch.
+    // The initiator compares all reads, and would have exited after a mismatch.
     interrupted(load.initiator);
     let statistics = document(load.service);
     assert_eq!(statistics["failed_count"], 0);
@@ -323,7 +324,7 @@ fn restarted_targets_are_rebuilt_under_load() {
     assert_eq!(redundancy["rebuilt_stripes"], 3 * BLOCKS);
 }
 
-/// Unsolicited responses, including ones provoked by another client, cost the session only this target.
+/// Unsolicited responses, including those provoked by another client, cost the session only this target.
 #[test]
 fn target_that_sends_unsolicited_messages_is_lost_and_rejoins() {
     let mut line = None;
@@ -374,13 +375,14 @@ fn ends_well(load: Load) -> Value {
     statistics
 }
 
-/// A process that was not scheduled cannot tell how long its targets have not answered, and on an overloaded machine
-/// the targets were not scheduled either.
+/// A process that was not scheduled cannot determine for how long its targets have not answered, and on an overloaded
+/// machine the targets were not scheduled either.
 #[test]
 fn service_stopped_for_longer_than_its_timeouts_detaches_no_target() {
     // A target is detached after half of this timeout.
     let load = Load::new(2_000_000_000, &["--control-timeout", "8"]);
-    // The service is stopped once for a short time; or it runs briefly now and then, while its targets do not run.
+    // The service is stopped once for a short time, or it runs only briefly from time to time, while its targets do not
+    // run.
     for (times, stopped) in [(1, &[][..]), (8, &[1]), (8, &[0, 1, 2])] {
         wait_for_io(&load.initiator);
         let targets = || stopped.iter().map(|&target| &load.targets[target]);
@@ -409,7 +411,7 @@ fn answer_received_while_the_service_was_stopped_is_in_time() {
     set.write(&content);
     let service = set.service(&["--scrub", "off", "--control-timeout", "2"]);
     let reader = set.reader(&content);
-    // No read needs the parity.
+    // Reads do not need the parity.
     let target = set.targets[2].as_ref().expect("it runs");
     target.signal(Signal::STOP);
     reader.signal(Signal::INT);
@@ -448,7 +450,7 @@ fn second_stopped_target_is_not_detached() {
         std::thread::sleep(Duration::from_secs(3));
         load.targets[first].signal(Signal::CONT);
         load.targets[second].signal(Signal::CONT);
-        // None of the delayed I/Os has failed.
+        // The delayed I/Os have not failed.
         wait_for_io(&load.initiator);
         let lost = ends_well(load)["redundancy"]["lost"].clone();
         let losses: Vec<u64> = serde_json::from_value(lost).expect("a count for each target");
@@ -476,7 +478,7 @@ fn ios_fail_if_two_targets_do_not_come_back_in_time() {
         .expect("it ends with its service");
 }
 
-/// With their blocks, in any order: the one that was detached first has missed writes.
+/// The targets restart with their blocks, in any order: the target that was detached first has missed writes.
 #[test]
 fn ios_continue_when_two_lost_targets_are_back() {
     for (first, second) in [(0, 1), (1, 2), (2, 0)] {
@@ -524,7 +526,7 @@ fn two_targets_that_are_restarted_together_serve_again() {
         wait_until(&|| service.count_events(is_lost) == 2 * (times + 1));
         set.start(one);
         set.start(other);
-        // Until all are current, another loss would be one too many.
+        // Until all targets are current, the loss of another target would fail the session.
         wait_until(&|| is_whole(&service));
         wait_for_io(&writer);
     }
@@ -562,7 +564,7 @@ fn too_few_are_current(initiator: Process) -> u64 {
     epoch.unwrap_or_else(|| panic!("no epoch: {stderr}"))
 }
 
-/// A rebuild of all stripes of this target.
+/// Log event of a completed rebuild of all stripes of this target.
 fn complete_rebuild(target: &str) -> LogEvent<'_> {
     LogEvent::RebuildStarted {
         target,
@@ -586,7 +588,7 @@ fn restore(set: &Set, copies: &[PathBuf; 3], numbers: &[usize]) {
     }
 }
 
-/// A set that was written twice, and copies of its files after the first time. No target is running.
+/// A set that was written twice, and copies of its files after the first write. No target is running.
 fn written_twice() -> (Set, PathBuf, PathBuf, [PathBuf; 3]) {
     let mut set = Set::new();
     let (old, new) = (set.content(0), set.content(1));
@@ -608,7 +610,7 @@ fn two_stale_disks_are_refused_unless_the_third_is_discarded() {
         let service = set.service(&[]);
         let too_few = too_few_are_current(set.initiator(READ, &old, BLOCKS));
         expect_failure(service);
-        // Discarding one of the other two does not help.
+        // Discarding one of the other two targets does not help.
         let service = set.service(&["--rebuild", TARGETS[restored[0]]]);
         assert_eq!(
             too_few_are_current(set.initiator(READ, &old, BLOCKS)),
@@ -685,7 +687,7 @@ fn disk_replaced_by_a_copy_from_within_the_session_is_rebuilt() {
         wait_for_log(&service, complete_rebuild(name), 1);
         wait_for_log(&service, LogEvent::TargetUpToDate(name), 1);
         interrupted(writer);
-        // The other contents are not those of the copy.
+        // The contents written now differ from those of the copy.
         let writer = set.writer(&new);
         set.reads_with_any_two(&service, writer);
         service
@@ -694,7 +696,7 @@ fn disk_replaced_by_a_copy_from_within_the_session_is_rebuilt() {
     }
 }
 
-/// Its superblock and its last versions do not show it, but the chunks do.
+/// The target's superblock and its last versions do not show that it is stale, but its chunks do.
 #[test]
 fn blocks_that_a_disk_lost_within_a_session_are_repaired_by_reads() {
     for (number, name) in TARGETS[..2].iter().enumerate() {
@@ -741,7 +743,8 @@ fn read_by_any_two(set: &mut Set, content: &Path) {
     document(service);
 }
 
-/// Its chunks are valid and of the same writes as those of the others, but with other content: a rebuild that read them would return it.
+/// The target's chunks are valid and of the same writes as those of the others, but with other content, which a rebuild
+/// that reads them would return.
 #[test]
 fn target_to_rebuild_is_never_read() {
     for (number, name) in TARGETS.iter().enumerate() {
@@ -807,7 +810,7 @@ fn target_of_another_set_does_not_replace_a_lost_one() {
     assert_eq!(redundancy(service)["state"], "degraded");
 }
 
-/// Begins a session without a target, reads and writes, and checks that the target is rebuilt when it starts.
+/// Starts a session without a target, reads and writes, and checks that the target is rebuilt when it starts.
 fn begins_without(set: &mut Set, number: usize, old: &Path, new: &Path) {
     let name = TARGETS[number];
     let service = set.service(&["--control-timeout", "2", "--sessions", "2"]);

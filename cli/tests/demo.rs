@@ -218,14 +218,14 @@ fn the_printed_lines_drive_and_remove(layout: &str, processes: usize) {
     let initiator = shell(&after("Start the initiator with:\n"));
     let said = String::from_utf8_lossy(&initiator.stderr);
     assert!(initiator.status.success(), "{said}");
-    // The session was served completely, so they exit without being killed.
+    // The session was served completely, so the roles exit without being killed.
     let roles = after("without one: kill ");
     let (roles, _) = roles.split_once(';').expect("processes");
     assert_eq!(roles.split(' ').count(), processes, "{roles}");
     for role in roles.split(' ') {
         let gone = || {
             let status = std::fs::read_to_string(Path::new("/proc").join(role).join("stat"));
-            // An orphan may stay a zombie, because there may be no process that reaps it.
+            // An orphan may remain a zombie, because there may be no process that reaps it.
             status.map_or(true, |line| line.contains(") Z "))
         };
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);

@@ -57,7 +57,7 @@ fn code(sandbox: &Sandbox, arguments: &str) -> (Option<i32>, String) {
     )
 }
 
-/// Standard error of a command that systemd has connected to its journal, for which a file stands.
+/// Standard error of a command that is connected to the journal as by systemd; a file represents the journal.
 fn in_the_journal(sandbox: &Sandbox, words: &[&str]) -> (Option<i32>, String) {
     let path = sandbox.file("journal", b"");
     let file = File::options().append(true).open(&path).expect("the file");
@@ -90,14 +90,14 @@ fn lines_in_the_journal_have_priorities_and_no_second_time() {
         last.starts_with("<3>doca_storage_initiator_comch: error: "),
         "{text}"
     );
-    // As JSON, after the priority.
+    // The same as JSON, after the priority.
     let json = [&words[..], &["--log-format", "json"]].concat();
     let (_, text) = in_the_journal(&sandbox, &json);
     let first = text.lines().find_map(|line| line.strip_prefix("<4>"));
     let document: serde_json::Value =
         serde_json::from_str(first.expect("a warning")).expect("a JSON document");
     assert_eq!(document["level"], "WARN");
-    // Another standard error than systemd's.
+    // Standard error is not the stream that systemd has announced.
     let output = sandbox
         .command(&words)
         .env("JOURNAL_STREAM", "1:1")
@@ -129,7 +129,7 @@ fn examples_of_the_packages_front_ends_are_accepted() {
                 &here.display().to_string(),
             )
             .replace("127.0.0.1:910", "127.0.0.1:0");
-        // Metrics at a free port: one digit was left.
+        // Metrics listen on a free port: the previous replacement has left one digit of their ports.
         let text = text.replace(":07\"", ":0\"").replace(":08\"", ":0\"");
         let file = sandbox.file(&format!("{role}.json"), text.as_bytes());
         let words = [
@@ -141,7 +141,7 @@ fn examples_of_the_packages_front_ends_are_accepted() {
         ];
         let output = sandbox.command(&words).output().expect("it runs");
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        // There is no service.
+        // No service is running.
         assert_eq!(output.status.code(), Some(1), "{stderr}");
         assert!(stderr.contains("DOCA_ERROR_TIME_OUT"), "{stderr}");
     }

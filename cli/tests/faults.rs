@@ -135,7 +135,7 @@ fn leftover_process_is_detected() {
     let script = format!("{PROGRAM} initiator \"$@\"");
     let programs = with_script("doca_storage_initiator_comch", &script);
     let (reason, _) = fails(&programs, "faults.zero_copy: initiator, io, SIGKILL");
-    // The service is still running, too, until the target is killed after the timeout.
+    // The service is also still running until the target is killed after the timeout.
     mentions(&reason, &["target", "5"]);
 }
 
@@ -179,7 +179,7 @@ fn unshared(one: &Process, other: &Process) {
     }
 }
 
-/// Forwards connections to one target, and later to another one, like an address that moves to another machine.
+/// Forwards connections to one target, and later to another target, like an address that moves to another machine.
 struct Relay {
     port: u16,
     to: Arc<AtomicU16>,
@@ -236,7 +236,7 @@ fn service_continues_after_its_target_was_stopped() {
     assert!(start.elapsed() < IN_TIME, "{:?}", start.elapsed());
     killed(target);
     let target = sandbox.target_again(port, &[]);
-    // Possibly once for the kernel, which still accepts for the stopped target, and once for the new one.
+    // Possibly one connection to the kernel, which still accepts for the stopped target, and one to the new target.
     std::thread::sleep(Duration::from_millis(1500));
     sandbox.short_run("read_write_data_validity_test", &[]);
     document(target);
@@ -259,7 +259,7 @@ fn stopped_initiator_is_dropped_and_the_next_one_served() {
     wait_for_log(&service, LogEvent::SessionFailed(1), 1);
     assert!(start.elapsed() < IN_TIME, "{:?}", start.elapsed());
     wait_for_log(&service, LogEvent::WaitingForInitiator, 2);
-    // Its memory is separate: the next session does not share what the stopped initiator may access.
+    // The new session's memory is separate: it does not include memory that the stopped initiator can access.
     unshared(&service, &stopped);
     sandbox.short_run("read_write_data_validity_test", &[]);
     let stderr = expect_error(service, ErrorCode::TIME_OUT);
@@ -302,7 +302,7 @@ fn busy_initiator_is_not_dropped() {
         port,
         &[&SHORT_TIMEOUTS[..], &["--idle-timeout", "1"]].concat(),
     );
-    // Its control requests are far apart, but its I/Os are not.
+    // The initiator's control requests are far apart, but its I/Os are not.
     let initiator = sandbox.busy_initiator(&LONG_IO_TIMEOUT);
     std::thread::sleep(Duration::from_millis(2500));
     assert!(!has_ended(&service, 1), "{}", service.stderr());
@@ -326,7 +326,7 @@ fn session_of_a_stopped_service_times_out() {
     let start = Instant::now();
     expect_failure(initiator);
     assert!(start.elapsed() < IN_TIME, "{:?}", start.elapsed());
-    // As long as it may resume, it is the target's client.
+    // The initiator remains the target's client as long as it may resume.
     killed(service);
     // By its control channel or its RDMA connection.
     let stderr = ended(target, 1);
@@ -340,7 +340,7 @@ fn target_with_an_idle_timeout_drops_a_stopped_service() {
     let sandbox = Sandbox::new();
     let flags = ["--sessions", "2", "--idle-timeout", "1"];
     let (target, port) = sandbox.target(&flags);
-    // During I/O, and before the first request, which is not a session.
+    // During I/O, and before the first request, when there is no session yet.
     let service = sandbox.service(port, &[]);
     let initiator = sandbox.busy_initiator(&LONG_IO_TIMEOUT);
     service.signal(Signal::STOP);
@@ -365,7 +365,7 @@ fn target_with_an_idle_timeout_drops_a_stopped_service() {
     assert_eq!(sandbox.leftovers(), Vec::<PathBuf>::new());
 }
 
-/// gga targets access the service's own memory: that of an abandoned session is not used by the next one.
+/// gga targets access the service's own memory: the memory of an abandoned session is not reused by the next session.
 #[test]
 fn gga_target_that_resumes_during_the_next_session_changes_nothing() {
     let sandbox = Sandbox::new();
@@ -471,12 +471,12 @@ fn blocks_are_recorded_as_durable_while_the_set_is_closed() {
             .max_by_key(|superblock| superblock[SEQUENCE].to_vec());
         newest.expect("two places")[SINCE].to_vec()
     };
-    // The set's session has ended cleanly, and the targets are still there.
+    // The set's session has ended cleanly, and the targets are still running.
     set.write(&content);
     for number in 0..3 {
         assert_eq!(since(&set, number), [0; 16]);
     }
-    // A service that is killed leaves the set in use, until the targets are stopped.
+    // A killed service leaves the set marked as open, until the targets are stopped.
     let (service, writer) = (set.service(&[]), set.writer(&content));
     let now = since(&set, 0);
     assert_ne!(now, [0; 16]);
@@ -499,7 +499,8 @@ fn blocks_are_recorded_as_durable_while_the_set_is_closed() {
     drop(used);
 }
 
-/// With targets that were stopped or killed before it, so that its last writes are complete on some of the targets only.
+/// With targets that were stopped or killed before the service, so that its last writes are complete only on some
+/// targets.
 #[test]
 fn killed_service_loses_no_acknowledged_write() {
     let stopped: [&[usize]; 5] = [&[], &[0], &[1], &[2], &[0, 2]];
@@ -551,7 +552,7 @@ fn killed_service_loses_no_acknowledged_write() {
     }
 }
 
-/// A run that loses a target and continues after the other targets have committed an epoch of this number, without it.
+/// A run that loses a target and continues without it after the other targets have committed an epoch of this number.
 fn lose_under_load(
     set: &mut Set,
     service: &Process,
@@ -582,7 +583,7 @@ fn target_lost_before_the_kill_is_rebuilt_by_the_next_service() {
 
         set.start(lost);
         let service = set.service(&[]);
-        // It has old data, which would be a mismatch.
+        // The target has old data, which would be a mismatch.
         let reader = set.reader(&new);
         let rebuild = LogEvent::RebuildStarted {
             target: name,
@@ -609,7 +610,8 @@ fn next_session_excludes_the_lost_target() {
         wait_for_end(target, 2);
     }
     set.start(1);
-    // A target may refuse the service while its last session is ending: then this attempt fails, and the next one succeeds.
+    // A target may refuse the service while its last session is ending; this attempt then fails, and the next one
+    // succeeds.
     let deadline = default_deadline();
     let reader = loop {
         let reader = set.initiator("read_only_data_validity_test", &new, ENDLESS);
@@ -631,7 +633,7 @@ fn without_two_current_targets_no_session_starts() {
     set.kill(1);
     expect_failure(writer);
     drop(service);
-    // One has missed writes, and the other one has lost its data.
+    // One target has missed writes, and the other has lost its data.
     std::fs::remove_file(set.sandbox.path(TARGETS[1])).expect("it was there");
     (0..2).for_each(|number| set.start(number));
     let service = set.service(&[]);

@@ -22,7 +22,7 @@ use crate::support::{
 /// Size of a sector in bytes.
 const SECTOR: usize = 512;
 
-/// The last block; a test corrupts it, so that the others are compared before the run ends at it.
+/// The last block: a test corrupts it, so that all blocks before it are compared before the run ends.
 const LAST: usize = BLOCKS - 1;
 
 /// Flags of a service that does not scrub, not even a new set.
@@ -65,7 +65,7 @@ fn stored(set: &mut Set) -> [Vec<u8>; 3] {
     between_restarts(set, |set| [0, 1, 2].map(|number| set.stored(number)))
 }
 
-/// Flips a bit in all chunks of a target that is not running: in the payload, and in the record.
+/// Flips a bit in each chunk of a target that is not running: in the payload, and in the record.
 fn flip(set: &Set, number: usize) {
     for block in 0..BLOCKS {
         let at = 33 * block;
@@ -151,7 +151,7 @@ fn scrub_repairs_blocks_that_are_not_read() {
     assert!(stored(&mut set) == expected);
 }
 
-/// One chunk of a block that is valid, but belongs elsewhere or to an earlier write, or was lost.
+/// A valid chunk that belongs to another block or to an earlier write, or that was lost.
 #[test]
 fn wrong_chunk_of_one_target_is_repaired_from_the_others() {
     let mut set = Set::new();
@@ -199,7 +199,8 @@ fn wrong_chunks_of_several_targets_are_an_error() {
     set.write(&new);
     let expected = stored(&mut set);
     let (any, usual, none) = (&["0", "1"][..], &["0"][..], &[][..]);
-    // Of another block; or of an earlier write, which the third shows. Reads that use just the other two have nothing to tell it by.
+    // The chunk belongs to another block; or to an earlier write, which the third chunk shows. Reads that use only the
+    // other two chunks cannot detect it.
     for (numbers, block, chunks, intervals) in [
         (&[0, 1][..], 5, &expected, any),
         (&[0, 2], 5, &expected, any),
@@ -258,7 +259,7 @@ fn scrubs_run_as_set_by_the_flags() {
     assert!(redundancy["scrubbed"]["completed"].as_u64() >= Some(3));
 }
 
-/// Its targets may have any contents: what is neither zeros nor a chunk of the set is found.
+/// The targets may have any contents: the check finds chunks that are neither zeros nor chunks of the set.
 #[test]
 fn new_set_is_scrubbed_once() {
     let set = Set::new();
@@ -297,7 +298,7 @@ fn scrub_rate_is_limited() {
 #[test]
 fn wrong_values_of_the_scrub_flags_are_usage_errors() {
     const VALUES: &[&str] = &["off", "once"];
-    // The flag, a wrong value, and the values or the minimum that the error names.
+    // The flag, an invalid value, and the values or the minimum that the error names.
     for (flag, value, expected) in [
         ("--scrub", "never", VALUES),
         ("--scrub", "500ms", &["1s"]),
@@ -329,10 +330,10 @@ const HALF: usize = BLOCK_SIZE / 2;
 /// Size of the header of a `.sbc` file in bytes.
 const SBC_HEADER: usize = 16;
 
-/// Nothing else in the reference's form can be found to be wrong.
+/// Other corruption cannot be detected in the reference's form.
 #[test]
 fn block_of_the_reference_with_wrong_sizes_is_an_error() {
-    // In the original size, and in the compressed size.
+    // Bytes in the original size, and in the compressed size.
     for byte in [1, 4] {
         let sandbox = Sandbox::new();
         let content = contents::text(1, PLAYED * BLOCK_SIZE);
@@ -396,7 +397,7 @@ enum Form {
 /// Writes content through a service to empty targets, reads it back, and decodes what they have stored.
 fn check(form: Form, block_size: usize, matrix: &str, workers: usize, blocks_per_io: usize) {
     let sandbox = Sandbox::new();
-    // One I/O per worker, and one more that is short.
+    // One I/O per worker, and a shorter one.
     let blocks = workers * blocks_per_io + blocks_per_io.div_ceil(2);
     let mut content = contents::text(1, blocks * block_size);
     if form == Form::Chunks {
@@ -649,7 +650,7 @@ fn error_for_incompressible_data_names_the_flag() {
         &random,
     );
     is_unreadable(initiator);
-    // The excess, the room for compressed data, and the flag that makes room.
+    // The excess, the space for compressed data, and the flag that adds space.
     let values = ["16", "4084", "--logical-block-size", "4096"];
     mentions(&service.stderr(), &values);
 }

@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-/// A test with the directory named by this environment variable.
+/// A test that gets the directory named by this environment variable.
 fn given(name: &str, variable: &'static str, test: fn(&Path) -> Result<(), Failed>) -> Trial {
     let directory = std::env::var_os(variable).filter(|path| !path.is_empty());
     let Some(directory) = directory else {

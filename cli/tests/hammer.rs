@@ -17,7 +17,7 @@ fn hammer(arguments: &[&str]) -> Output {
 /// Runs the hammer on our roles for some seconds; no fault may lose data.
 fn ours_lose_nothing(arguments: &[&str]) {
     let output = hammer(arguments);
-    // It contains the seed, with which a failure can be reproduced.
+    // The command contains the seed, with which a failure can be reproduced.
     let stderr = String::from_utf8_lossy(&output.stderr);
     let totals = json(&output);
     println!("{stderr}{totals:#}");
@@ -116,7 +116,7 @@ fn fails(script: &str, arguments: &[&str]) -> (Value, Vec<String>) {
 
 #[test]
 fn target_that_ignores_writes_is_detected() {
-    // It serves one session; the initial writes are one.
+    // The target serves one session; the initial writes are a session.
     let script = "\
         trap 'kill $child; exit' TERM\n\
         head -c $((size * count)) /dev/zero > $blocks\n\
@@ -151,7 +151,7 @@ fn ignored_writes_are_detected_below_an_nbd_server() {
 
 #[test]
 fn target_that_loses_an_acknowledged_write_is_detected() {
-    // At its third start, it has the blocks of the second one.
+    // At its third start, the target has the blocks of the second.
     let script = "\
         if [ -f $blocks.old ]; then cp $blocks.old $blocks; elif [ -f $blocks ]; then cp $blocks $blocks.old; fi\n\
         exec $program target $all\n";

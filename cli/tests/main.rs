@@ -33,7 +33,7 @@ mod up;
 mod verifiers;
 mod vhost_user_blk;
 
-/// Cargo does not discover test files here: a file that is not declared above would never run.
+/// Cargo does not discover test files here, so a file that is not declared above would never run.
 #[test]
 fn every_test_file_is_a_module() {
     let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/tests");

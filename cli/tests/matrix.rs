@@ -1,5 +1,6 @@
-//! `doca-storage conformance matrix` with implementations that interoperate, with some that do not, and, for each
-//! criterion of a session, one that violates it. Mixes of ours with the C++ reference are in `given_binaries.rs`.
+//! `doca-storage conformance matrix` with implementations that interoperate, with implementations that do not, and, for
+//! each criterion of a session, with one that violates it. Mixes of ours with the C++ reference are in
+//! `given_binaries.rs`.
 
 use std::fs;
 use std::path::Path;
@@ -180,7 +181,7 @@ done"#;
     let read_back = reason(&cases, "rust,rust,own: read_write_data_validity_test");
     // The role, its implementation and its exit status.
     mentions(read_back, &["initiator", "rust", "1"]);
-    // It answers, but prints no statistics.
+    // The role answers, but prints no statistics.
     let counts = reason(&cases, "rust,rust,own: write_throughput_test");
     mentions(counts, &["targets", "count"]);
     assert_eq!(
@@ -189,8 +190,8 @@ done"#;
     );
 }
 
-/// Traits of the reference are checked in both directions: a program that is assumed to be of the reference and
-/// behaves better fails, too.
+/// Traits of the reference are checked in both directions: a program that is assumed to be of the reference and behaves
+/// better also fails.
 #[test]
 fn unexpected_implementation_fails() {
     // A usage without the flag that ours have.
@@ -325,7 +326,7 @@ fn other_crash_is_a_failure() {
     assert_eq!(other["start_races"], 0);
 }
 
-/// Also if other roles have printed more, and only the last lines are shown.
+/// The reason is found even if other roles have printed more, and only the last lines are shown.
 #[test]
 fn log_tail_of_a_dead_role_is_shown() {
     let last_words = "echo 'aaa-bbb' >&2";

@@ -68,7 +68,7 @@ pub fn value_is(address: SocketAddr, key: &str, expected: impl Fn(f64) -> bool) 
 fn counts_agree(roles: &[SocketAddr], initiator: Process, operations: u64) {
     let own = endpoint(&initiator);
     let size = BLOCK_SIZE as f64;
-    // It answers while it is running; its values are checked by those of the other roles.
+    // The page is served while the role is running; its values are checked against those of the other roles.
     let first = values(&page(own));
     assert!(first["process_resident_memory_bytes"] > 1e6, "{first:#?}");
     let report = document(initiator);
@@ -143,7 +143,7 @@ fn latency_histogram_counts_every_transaction() {
     let sandbox = Sandbox::new();
     let (target, port) = sandbox.target(&[]);
     let service = sandbox.service(port, &[]);
-    // Longer than the test polls.
+    // Longer than the test's polling.
     let arguments = [&METRICS[..], &["--run-limit-operation-count", "2000000000"]].concat();
     let initiator = sandbox.initiator("read_throughput_test", &arguments);
     let address = endpoint(&initiator);

@@ -1,4 +1,4 @@
-//! `doca-storage sdk migrate`: what programs have to change for another release.
+//! `doca-storage sdk migrate`: changes that programs need for another release.
 
 use std::fs;
 use std::process::Output;

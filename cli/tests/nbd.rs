@@ -27,7 +27,7 @@ pub fn serve(sandbox: &Sandbox, arguments: &[&str]) -> (Process, PathBuf) {
     serve_waiting(sandbox, "300", arguments)
 }
 
-/// Starts a server whose I/Os fail after so many seconds without a service.
+/// Starts a server whose I/Os fail after this number of seconds without a service.
 pub fn serve_waiting(sandbox: &Sandbox, seconds: &str, arguments: &[&str]) -> (Process, PathBuf) {
     let socket = sandbox.path("socket");
     let base = [
@@ -215,13 +215,13 @@ fn killed_front_end_loses_no_block_while_a_target_is_offline() {
     let [data_1, (data_2, _), (mut data_p, _)] = targets;
     let mut versions = [Versions::default(); BLOCKS];
     let (mut server, mut socket) = serve(&sandbox, &[]);
-    // Offline from now on: blocks that are written below are stored on the other two only.
+    // data_p is offline from here on: blocks written below are stored only on the other two targets.
     data_p.signal(Signal::TERM);
     data_p.wait(default_deadline()).expect("it ends");
     for _ in 0..2 {
         let mut stream = Client::transmitting(&socket, false).stream;
         write_until_disconnected(&mut stream, &mut versions, || {
-            // The session ends when data_1 has stored chunks that data_2 has not.
+            // The session ends when data_1 has stored chunks that data_2 lacks.
             data_2.signal(Signal::STOP);
             std::thread::sleep(Duration::from_millis(200));
             server.signal(Signal::KILL);
@@ -245,7 +245,7 @@ fn killed_front_end_loses_no_block_while_a_target_is_offline() {
         }
     }
     stop(server);
-    // Their sessions were interrupted: they exit with 1.
+    // Their sessions were interrupted, so they exit with status 1.
     drop((service, data_1, data_2));
 }
 
@@ -288,7 +288,7 @@ fn settled_memory(process: &Process) -> u64 {
 
 #[test]
 fn unread_replies_take_no_more_memory_than_documented() {
-    /// KiB per connection, see the limits in docs/src/block-device.md, and for the connection itself.
+    /// KiB per connection: its limit (see docs/src/block-device.md), and the connection itself.
     const PROMISED: u64 = (4 << 10) + 512;
     /// KiB of the buffers of the queue, which all connections share.
     const BUFFERS: u64 = 64 << 10;
@@ -313,7 +313,7 @@ fn unread_replies_take_no_more_memory_than_documented() {
     let grown = settled_memory(&server) - before;
     let limit = CLIENTS * PROMISED + BUFFERS;
     assert!(grown <= limit, "{grown} KiB, expected at most {limit}");
-    // They do not keep others from reading.
+    // Such connections do not prevent others from reading.
     assert!(reader.read_simple(0, SIZE as u32).is_ok());
     drop(clients);
     stop(server);
@@ -465,7 +465,7 @@ fn impossible_configurations_are_refused() {
         let said = ended(server, code);
         assert!(said.contains(expected), "{arguments:?}: {said}");
     }
-    // Without a service.
+    // Without a running service.
     let server = sandbox.spawn("nbd", &[&base[..], &["--socket", socket]].concat());
     expect_failure(server);
     assert!(!std::path::Path::new(socket).exists());

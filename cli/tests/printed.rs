@@ -93,7 +93,7 @@ fn elsewhere(document: &Path, command: &str) -> Option<&'static str> {
     found.map(|(_, place)| *place)
 }
 
-/// Shortens a command by further arguments, which are inserted before a redirection.
+/// Shortens a command by appending arguments, before a redirection if there is one.
 fn shortened(command: &str) -> String {
     let short = [
         (" bench", "--rounds 1 --seconds 0.02 --only memcpy"),
@@ -173,7 +173,7 @@ impl Page {
         }
     }
 
-    /// The printed line, with the paths and ports of this test.
+    /// The printed command line, with the paths and ports of this test.
     fn here(&self, command: &str) -> String {
         let place = |name: &str| text(&self.sandbox.path(name)).to_owned();
         let mut line = shortened(command)
@@ -306,7 +306,7 @@ fn every_printed_command_runs() {
             if elsewhere(&document, &command).is_some() {
                 continue;
             }
-            // Another target on the same port belongs to another example.
+            // A different target on the same port belongs to another example.
             let listens = |part: &str| command.contains(part);
             if listens(" target ") && listens("--listen-port 12345") {
                 page.running.clear();

@@ -159,7 +159,7 @@ fn diagram(fields: &[Field]) -> String {
         }
         if let Kind::Text { .. } | Kind::Blob { .. } = field.kind {
             let row = end.next_multiple_of(ROW);
-            // Fields after it have no fixed offset.
+            // Fields after a field of variable length have no fixed offset.
             let start = end % ROW;
             if start != 0 {
                 put(end, ROW - start, format!("{}: bytes …", field.name));
@@ -192,7 +192,7 @@ fn shortened(label: &str, room: usize) -> String {
     format!("{kept}… ")
 }
 
-/// Line between two rows of cells, or above the first or below the last one.
+/// Line between two rows of cells, above the first row or below the last.
 fn border(above: &[Cell], below: &[Cell]) -> String {
     let length = |cells: &[Cell]| cells.last().map_or(0, |(start, width, _)| start + width);
     let end = length(above).max(length(below));

@@ -203,7 +203,7 @@ fn fresh_service_asks_as_recorded() {
     document(service);
 }
 
-/// Path of a committed recording.
+/// Path of a recording that is committed to the repository.
 fn kept(name: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join(format!("../conformance/transcripts/{name}.transcript"))
@@ -272,7 +272,7 @@ fn own_gga_service_asks_as_the_reference() {
     let report = document(replay);
     assert_eq!(failures(&report), Vec::<String>::new());
     assert_eq!(report["cases"].as_array().expect("cases").len(), 3 * 8);
-    // It has read the contents of the replayed targets.
+    // The initiator has read the contents of the replayed targets.
     assert_eq!(document(initiator)["operation_count"], 16);
     document(service);
 }
@@ -349,7 +349,7 @@ fn truncated_recording_is_reported_and_not_replayed() {
     let replayed = conformance(&sandbox, &["replay", text(&file), "--to", "127.0.0.1:1"]);
     let error = utf8(&replayed.stderr);
     assert_eq!(replayed.status.code(), Some(1));
-    // As for `show`: the file and the entry at which it ends.
+    // As in `show`: the file, and the entry at which it is cut off.
     let cut = note.split_once("truncated: ").expect("a position").1;
     assert!(error.contains(cut.trim_end()), "{error}");
 }
@@ -420,7 +420,7 @@ fn session_timeout_limits_the_wait_for_a_service_and_its_initiator() {
         assert_eq!(code, Some(1), "{exit:?}");
         serde_json::from_str(&exit.stdout).expect("a report")
     };
-    // No service.
+    // No service is running.
     let first = &failures(&report(replay("1s")))[0];
     assert!(first.starts_with("\"connect\""), "{first}");
     // A service without an initiator.

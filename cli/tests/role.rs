@@ -17,7 +17,7 @@ fn role(name: &str, arguments: &[&str]) -> Output {
         .expect("started")
 }
 
-/// Checks that our own program passes all checks, and that there are at least `at_least`.
+/// Checks that our own program passes all checks, and that at least `at_least` checks ran.
 fn ours_passes(name: &str, at_least: usize, arguments: &[&str]) {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("role.xml");
@@ -167,7 +167,7 @@ fn hostile(role: &str, arguments: &[&str]) -> Output {
         .expect("started")
 }
 
-/// Checks that this many attacks on a role stay within its limits.
+/// Checks that the role stays within its limits for this number of attacks.
 fn within_limits(count: usize, role: &str, arguments: &[&str]) {
     let output = hostile(role, &[arguments, &["--json"]].concat());
     assert_eq!(passed(&output), count);
@@ -175,7 +175,7 @@ fn within_limits(count: usize, role: &str, arguments: &[&str]) {
 
 #[test]
 fn rings_agents_and_exports_of_an_attacker_cost_a_target_no_more_than_their_limits() {
-    // The name of one import contains an agent.
+    // The name of one import contains the name of an agent.
     within_limits(
         21,
         "target",
@@ -206,7 +206,7 @@ fn peers_with_the_key_reach_exported_memory_alone() {
 fn target_that_exits_fails() {
     const ATTACK: &str = "control-silent-half-closed";
     let directory = tempfile::tempdir().expect("a directory");
-    // It serves for two seconds; the attack takes three.
+    // The target serves for two seconds; the attack takes three.
     let target = format!("exec timeout -s KILL 2 {PROGRAM} target \"$@\"");
     script(directory.path(), "doca_storage_target_rdma", &target);
     let path = directory.path().to_str().expect("a path of text");
@@ -220,8 +220,8 @@ fn target_that_exits_fails() {
     mentions(case["reason"].as_str().expect("a reason"), &["target"]);
 }
 
-/// Many connections that are opened and closed between two polls of the service: each leaves a handle that must not
-/// be used any more.
+/// Many connections that are opened and closed between two polls of the service: each leaves a handle that must not be
+/// used.
 #[test]
 fn many_connections_at_once_do_not_end_a_service() {
     within_limits(
@@ -292,7 +292,7 @@ fn client_is_served_during_attacks() {
     }
 }
 
-/// Over the network, they lock out no peer with the key, and no attack exceeds its cost limit.
+/// Over the network, the attacks lock out no peer with the key, and none exceeds its cost limit.
 #[test]
 fn unauthenticated_peers_of_a_target_get_no_access() {
     within_limits(16, "target", &["--only", "network-"]);

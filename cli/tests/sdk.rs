@@ -1,6 +1,6 @@
 //! `doca-storage sdk`: installation, and errors. `doca-storage conformance samples` with programs that behave correctly
-//! and incorrectly: shell scripts replace the samples; the real ones are in `given_binaries.rs`. The program outside of
-//! a checkout, and under the names of the reference's programs.
+//! and incorrectly: shell scripts replace the samples; the real ones are in `given_binaries.rs`. Also the program
+//! outside of a checkout, and under the names of the reference's programs.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -81,7 +81,7 @@ fn an_installation_for_2_5_has_comm_channel() {
             text(&library),
         ])
     };
-    // A library that is not of this version has no place for the release.
+    // The invalid library has no marker of a release that could be replaced.
     fs::write(&library, b"\x7fELF and more").unwrap();
     let refused = install("2.5");
     assert!(!refused.status.success() && !prefix.exists(), "{refused:?}");
@@ -275,7 +275,7 @@ impl StandIns {
             .expect("the program runs")
     }
 
-    /// The only run of the document.
+    /// The result of the only run in the document.
     fn result(&self, only: &str, more: &[&str]) -> Value {
         let output = self.run(&[&["--json", "--only", only], more].concat());
         let mut document: Value = serde_json::from_slice(&output.stdout).expect("a JSON document");
@@ -321,7 +321,7 @@ fn table_has_totals() {
     };
     assert!(line("pe_polling").contains("PASS"), "{text}");
     assert!(line("pe_event").contains("FAIL"), "{text}");
-    // The output that it lacks.
+    // The output that is missing.
     mentions(line("pe_event"), &["completed"]);
     mentions(line("pe_single"), &["3"]);
     assert!(line("graph").contains("NOT FOUND"), "{text}");
@@ -364,7 +364,7 @@ fn hanging_sample_is_killed() {
     assert!(!Path::new("/proc").join(process).exists(), "{process}");
 }
 
-/// After an interruption there is no table, and no process is left running.
+/// After an interruption, no table is printed and no process is left running.
 #[test]
 fn interrupted_run_leaves_no_processes() {
     let stand_ins = StandIns::new();
@@ -415,7 +415,7 @@ fn pair_gets_its_files_and_key_press() {
     let run = stand_ins.result(only, &[]);
     assert_eq!(run["result"], "pass", "{run:#}");
 
-    // The DPU never tells the host to exit.
+    // A DPU that never notifies the host that it may exit.
     let silent = DPU.replace("can be closed", "stays");
     stand_ins.add("dpu_doca_dma_dma_copy_dpu", &silent);
     let run = stand_ins.result(only, &["--timeout", "1"]);

@@ -56,7 +56,7 @@ fn many_sessions_leak_no_resources() {
             wait_until_flat(&service, service_before);
         }
         match number {
-            // The first session writes all blocks, which must still be there in the last one.
+            // The first session writes all blocks, whose contents must still be present in the last session.
             1 => sandbox.short_run(
                 "read_write_data_validity_test",
                 &["--storage-plain-content", text(&plain)],
@@ -178,13 +178,13 @@ fn target_survives_dying_services_and_malformed_messages() {
     expect_failure(initiator);
     wait_for_log(&target, LogEvent::SessionFailed(1), 1);
 
-    // A frame of an unknown type, which does not begin a session.
+    // A frame of an unknown type, which does not start a session.
     let mut nonsense = TcpStream::connect(("127.0.0.1", port)).expect("the target listens");
     nonsense
         .write_all(&[0, 0, 0, 12, 0, 0, 0, 99, 0, 0, 0, 1, 0, 0, 0, 1])
         .expect("sent");
     let mut answer = Vec::new();
-    // It may get an error, or only be disconnected.
+    // The client may get an error, or only be disconnected.
     let _ = nonsense.read_to_end(&mut answer);
 
     let service = sandbox.service(port, &[]);
@@ -396,7 +396,7 @@ fn signal_stops_a_service_that_waits_for_its_initiator() {
     assert!(sandbox.leftovers().is_empty(), "{:?}", sandbox.leftovers());
 }
 
-/// A run that would take minutes; `role` gets the signal during it.
+/// A run that would take minutes; `role` receives the signal during it.
 fn under_load(role: &str, signal: Signal) {
     let sandbox = Sandbox::new();
     let (target, port) = sandbox.target(&[]);
@@ -456,7 +456,7 @@ fn interrupted_initiator_prints_its_statistics() {
     };
     let count = number("Operation count: ");
     assert!(count > 0, "{text}");
-    // Also in the sentences about the interruption and the validation.
+    // The number also occurs in the messages about the interruption and the validation.
     let is_number = |word: &&str| word.parse() == Ok(count);
     let words = text.split(|letter: char| !letter.is_ascii_digit());
     assert!(words.filter(is_number).count() >= 3, "{text}");

@@ -29,7 +29,7 @@ fn files(set: &Set) -> Vec<PathBuf> {
 fn files_of_a_set_are_examined_in_use_and_verified_afterwards() {
     let mut set = Set::new();
     set.write(&set.content(0));
-    // In any order, while the targets run.
+    // The files are given in any order, while the targets run.
     let [data_1, data_2, data_p] = [0, 1, 2].map(|number| set.path(number));
     let shuffled = [data_p.clone(), data_1.clone(), data_2.clone()];
     let (report, code) = run(&set, "examine", &shuffled);

@@ -130,7 +130,7 @@ fn zero_copy_by_verbs() -> Result<(), Failed> {
 
 /// Environments in which programs run.
 enum Machine<'a> {
-    /// This machine, with a runtime directory and these environment variables.
+    /// This machine, with its own runtime directory and these environment variables.
     Loopback {
         runtime: PathBuf,
         environment: Vec<(&'static str, String)>,
@@ -296,7 +296,7 @@ fn refused(near: &Machine<'_>, far: &Machine<'_>) -> Result<String, Failed> {
         return Err(format!("expected an initiator that fails with 1, got {code:?}").into());
     }
     service.wait(default_deadline());
-    // Its last lines may still be in the pipe.
+    // The last lines may still be in the pipe.
     std::thread::sleep(Duration::from_millis(100));
     Ok(format!("{}{}", service.stderr(), initiator.stderr()))
 }
@@ -329,7 +329,6 @@ fn refused_with(
 }
 
 impl Machine<'_> {
-    /// With the certificate of this name.
     fn with_tls(directory: &Path, name: &str, certificate: &str) -> Machine<'static> {
         let files = Certificates::at(directory).environment(certificate);
         let address = ("SOFTDOCA_ADDRESS", "127.0.0.1".to_owned());
@@ -388,8 +387,8 @@ fn tls_on_one_side() -> Result<(), Failed> {
     Ok(())
 }
 
-/// A gga session with TLS on all connections that loses a target. A target whose certificate another authority has
-/// signed is not attached in its place; then one with a valid certificate is.
+/// A gga session with TLS on all connections that loses a target. A target whose certificate was signed by another
+/// authority is not attached in its place; a target with a valid certificate is.
 fn lost_target_rejoins_over_tls() -> Result<(), Failed> {
     let directory = tempfile::tempdir()?;
     let certificates = Certificates::new(directory.path());
@@ -449,7 +448,7 @@ fn lost_target_rejoins_over_tls() -> Result<(), Failed> {
     wait_for_io(&initiator);
     killed(targets[1].take().ok_or("it runs")?);
     wait_for_log(&service, LogEvent::TargetDetached("data_2"), 1);
-    // Its control channel is accepted, but its memory cannot be accessed.
+    // The control channel is accepted, but the memory cannot be accessed.
     let other = start(1, "other-127.0.0.1");
     wait_for_value(&other, "TLS", 1);
     let error = "DOCA_ERROR_AUTHENTICATION";
@@ -548,7 +547,7 @@ fn blocks_in_the_clear() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The name of the other machine is not resolved in the first session.
+/// In the first session, the name of the other machine cannot be resolved.
 fn resolver_failure_is_retried() -> Result<(), Failed> {
     let network = Network::new(2)?;
     let (near, far) = (machine(&network, 0), machine(&network, 1));
@@ -596,7 +595,7 @@ fn another_key_is_refused() -> Result<(), Failed> {
     };
     let (near, far) = (machine("near", &[1; 32])?, machine("far", &[2; 32])?);
     refused(&near, &far)?;
-    // The same with equal keys succeeds, so the key was the reason.
+    // The same session with equal keys succeeds, so the key was the reason.
     zero_copy("127.0.0.1", &near, &machine("other", &[1; 32])?, "4096")
 }
 
@@ -701,7 +700,7 @@ fn demo_over_two_machines() -> Result<(), Failed> {
     if report["verdict"] != "PASS" {
         return Err(report.to_string().into());
     }
-    // The namespaces end with the command, so it cannot leave roles running there.
+    // The namespaces are removed when the command exits, so it cannot leave roles running in them.
     let kept = command_on_machines(&["demo", "--keep"]);
     if kept.is_ok() {
         return Err("expected --keep to be refused".into());
@@ -743,7 +742,7 @@ fn bench_over_two_machines() -> Result<(), Failed> {
     };
     let hosts = named("hosts").ok_or("the deployment is not measured")?;
     let left_out = document["left_out"].to_string();
-    // Without the programs, they are named.
+    // Missing programs are named.
     let expected: &[&str] = if ["fio", "nbdkit"].iter().any(|name| left_out.contains(name)) {
         &["bare_tcp", "hosts"]
     } else {
@@ -836,7 +835,7 @@ fn interrupted(
             line.contains("start_storage_request").then_some(())
         })
         .expect("the session begins");
-    // Before I/Os are running, the timeout of control answers applies, which is longer.
+    // Before the first I/O, the timeout of control responses applies, which is longer.
     std::thread::sleep(Duration::from_secs(2));
     inject(&network, &target)?;
     let begin = Instant::now();
@@ -888,7 +887,7 @@ fn nothing_listens_at_other_addresses() -> Result<(), Failed> {
     if listening.is_empty() || !listening.iter().all(is_offered) {
         return Err(format!("expected listeners at 10.91.1.1 alone, got {listening:?}").into());
     }
-    // The target's control channel listens on the address of its flag; without one, on all addresses.
+    // The target's control channel listens on the address of its flag, or on all addresses without the flag.
     let listening = network.listeners(1)?;
     let others: Vec<_> = listening
         .iter()

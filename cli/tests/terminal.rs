@@ -37,7 +37,7 @@ fn on_terminal(command: &Command, width: usize) -> Command {
     recorded
 }
 
-/// Lines as displayed, without escape sequences. A line that is redrawn counts as another one.
+/// Lines as displayed, without escape sequences. A redrawn line counts again.
 fn lines(recording: &str) -> Vec<String> {
     let mut plain = String::new();
     let mut characters = recording.chars();
@@ -379,7 +379,7 @@ fn sessions_of_roles_fit() {
         let mut screen = top.stdout.take().expect("piped");
         screen.read_to_string(&mut recording).expect("text");
         assert!(top.wait().expect("it ends").success(), "{recording}");
-        // One of the two roles answers.
+        // One of the two roles responds.
         assert!(recording.contains("1 of 2"), "{recording}");
         fits(&recording, width, &["top"]);
     }
@@ -443,7 +443,7 @@ fn interrupted_commands_fit() {
          --progress always --control-timeout 60 --io-timeout 60",
         &|line| line.contains("start_storage_request"),
     );
-    // Its statistics are tested by sessions.rs; here they may be missing if the machine is very slow.
+    // The initiator's statistics are tested by sessions.rs; here they may be missing if the machine is very slow.
     std::thread::sleep(std::time::Duration::from_millis(500));
     let (code, recording) = interrupted(initiator);
     assert_eq!(code, Some(1), "{recording}");
@@ -466,7 +466,7 @@ fn interrupted_commands_fit() {
         ),
         &listens,
     );
-    // A signal ends it without a word.
+    // A signal ends the target without output.
     fits(&faulty.lines().join("\n"), WIDTH, &["faulty-target"]);
     drop(faulty);
     for (process, name) in [

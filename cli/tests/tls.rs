@@ -144,7 +144,7 @@ fn tls_on_one_side_only_is_reported() {
     let sandbox = Sandbox::new();
     let deployment = Deployment::new(&sandbox);
     let (target, port) = deployment.target("ca-127.0.0.1", None);
-    // A service without TLS sends nothing before there is an initiator.
+    // A service without TLS sends nothing before an initiator connects.
     let service = sandbox.service(port, &[]);
     expect_failure(validate(&sandbox));
     let stderr = refused(service);

@@ -10,7 +10,7 @@ fn short_selection_of_attacks_violates_no_promise() {
         .args(["conformance", "torture", "--short", "--json"])
         .output()
         .expect("started");
-    // It has the seed, with which a failure can be reproduced.
+    // The error contains the seed, with which a failure can be reproduced.
     let stderr = String::from_utf8_lossy(&output.stderr);
     let totals = json(&output);
     assert!(output.status.success(), "{stderr}{totals:#}");

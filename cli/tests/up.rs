@@ -11,13 +11,13 @@ use serde_json::Value;
 use crate::nbd_client::{Client, EINVAL, FLUSH};
 use crate::support::{Sandbox, TIMEOUT, default_deadline, text};
 
-/// Starts a disk in this directory; its states are lines of JSON.
+/// Starts a disk in this directory; its state changes are printed as lines of JSON.
 fn up(sandbox: &Sandbox, data: &Path, flags: &[&str]) -> Process {
     let arguments = [&["up", "--json", "--data", text(data)], flags].concat();
     Process::spawn_interactive("up", sandbox.command(&arguments)).expect("it starts")
 }
 
-/// Waits for a state after line `from`, and returns the number of lines up to there.
+/// Waits for a state after line `from`, and returns the number of lines up to and including it.
 fn wait_for(up: &Process, from: usize, state: &str) -> usize {
     let found = up.find_line(from, TIMEOUT, |line| {
         let status: Value = serde_json::from_str(line).ok()?;
@@ -74,7 +74,7 @@ fn disk_survives_the_loss_of_a_target_and_is_served_again() {
     stop(first);
     assert!(!data.join("processes.json").exists());
 
-    // A target's disk is replaced by an empty one.
+    // Replaces a target's disk by an empty file.
     fs::remove_file(data.join("data_p.blocks")).expect("a file");
     assert_eq!(code(&sandbox, &data, &["--size", "1G"]), 2, "another size");
     let mut second = up(&sandbox, &data, &[]);
@@ -87,7 +87,7 @@ fn disk_survives_the_loss_of_a_target_and_is_served_again() {
     assert_eq!(client.read_simple(4096, 4096), Ok(content[..4096].to_vec()));
     drop(client);
 
-    // A supervisor that is killed leaves its processes to the next one.
+    // A killed supervisor leaves its processes running; the next supervisor stops them.
     let left = processes(&data);
     second.signal(Signal::KILL);
     second.wait(default_deadline()).expect("it ends");

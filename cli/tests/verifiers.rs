@@ -1,7 +1,8 @@
-//! Storages that lose acknowledged writes, or are replaced by others, behind real front ends and services; services that are asked to exit.
+//! Storages that lose acknowledged writes, or are replaced by other storages, behind real front ends and services;
+//! services that are asked to exit.
 //!
-//! A loss of what was not flushed is simulated by a copy of the backing file, made when its contents were flushed: like the file itself
-//! after a power failure, it is another incarnation of the same storage.
+//! The loss of unflushed writes is simulated by a copy of the backing file, made when its contents were flushed: like
+//! the file after a power failure, the copy is another incarnation of the same storage.
 
 use std::fs;
 use std::io::Write as _;
@@ -25,7 +26,7 @@ fn flush(client: &mut Nbd) -> u32 {
     client.result(cookie)
 }
 
-/// A target with a backing file, which is killed and started again.
+/// A target with a backing file; it is killed and restarted.
 struct Target<'a> {
     sandbox: &'a Sandbox,
     name: &'a str,
@@ -58,7 +59,7 @@ impl<'a> Target<'a> {
         self.sandbox.path(self.name)
     }
 
-    /// Copies what is flushed now.
+    /// Copies the file with its currently flushed contents.
     fn copy(&self) {
         fs::copy(self.path(), self.path().with_extension("flushed")).expect("a copy");
     }
@@ -74,7 +75,7 @@ impl<'a> Target<'a> {
         Self { process, ..self }
     }
 
-    /// Restarts it with what was flushed at the last copy.
+    /// Restarts the target with the contents of the last copy.
     fn lose(self) -> Self {
         self.restart(|path| {
             fs::remove_file(path).expect("removed");
@@ -103,7 +104,7 @@ fn flush_of_each_client_fails_after_the_target_has_lost_acknowledged_writes() {
     assert_eq!(one.read_simple(0, 4096), Ok(old.clone()));
     assert_eq!(other.read_simple(4096, 4096), Ok(old));
 
-    // All that was acknowledged is flushed, or durable.
+    // All acknowledged writes are flushed, or durable.
     assert_eq!(one.write(0, &new), 0);
     assert_eq!(flush(&mut other), 0);
     let cookie = one.send_write(FUA, 4096, &new);
@@ -115,11 +116,11 @@ fn flush_of_each_client_fails_after_the_target_has_lost_acknowledged_writes() {
         assert_eq!(one.read_simple(block, 4096), Ok(new.clone()));
     }
     stop(server);
-    // One of its sessions was interrupted.
+    // One of the sessions was interrupted.
     drop((service, target));
 }
 
-/// A write with FUA says nothing about earlier writes. A command without data of its own is followed by a flush.
+/// A write with FUA does not make earlier writes durable. A command without data is followed by a flush.
 #[test]
 fn command_with_fua_after_a_loss_fails_or_not_and_the_next_flush_fails() {
     for command in [TRIM, WRITE_ZEROES] {
@@ -160,9 +161,9 @@ fn restart_of_a_target_keeps_acknowledged_writes() {
     drop((service, target));
 }
 
-/// A set behind a server: a client with acknowledged writes of which none is flushed, after a flush that the copies contain. All its
-/// processes except the server are killed, these targets lose what was not flushed, and all are started again. Returns the result of the
-/// client's flush, and whether its writes are there.
+/// A set behind a server: a client has acknowledged writes that are not flushed, after a flush that the copies contain.
+/// All its processes except the server are killed, these targets lose the unflushed writes, and all processes are
+/// restarted. Returns the result of the client's flush, and `true` if its writes are still present.
 fn flush_of_a_set_after_losses(lost: &[usize]) -> (u32, bool) {
     let sandbox = Sandbox::new();
     let targets = TARGETS.map(|name| Target::start(&sandbox, name, "2112"));
@@ -209,7 +210,7 @@ fn flush_fails_after_two_targets_of_a_set_have_lost_acknowledged_writes() {
     assert_eq!(flushed, EIO);
 }
 
-/// Identity of a backing file, as it is printed.
+/// Printed identity of a backing file.
 fn identity(path: &Path) -> String {
     let file = fs::read(path).expect("a backing file");
     let bytes = file[28..44].iter();
@@ -226,17 +227,17 @@ fn ios_fail_while_the_storage_is_another_one() {
     let data = contents::noise(1, 4096);
     assert_eq!(client.write(0, &data), 0);
     assert_eq!(flush(&mut client), 0);
-    // As if its file system were not mounted: the target makes a new file.
+    // Simulates a file system that is not mounted: the target creates a new file.
     let aside = sandbox.path("aside");
     let target = target.restart(|path| fs::rename(path, &aside).expect("renamed"));
     let (former, other) = (identity(&aside), identity(&target.path()));
-    // The service knew the former one.
+    // The service's error names the former storage and the new one.
     for identity in [&former, &other] {
         wait_for_value(&service, identity, 1);
     }
     assert_eq!(client.read_simple(0, 4096), Err(EIO));
     assert_eq!(client.write(0, &data), EIO);
-    // Another service, which does not know the former storage.
+    // A new service process, which does not know the former storage.
     service.signal(Signal::KILL);
     killed(service);
     let service = sandbox.service(target.port, &FOREVER);
@@ -274,7 +275,7 @@ fn flush_to_a_replaced_backing_file_fails() {
     assert_eq!(flush(&mut client), 0);
     fs::rename(&path, &aside).expect("renamed");
     fs::copy(&aside, &path).expect("copied");
-    // The file is checked with every flush, and otherwise now and then.
+    // The file is checked with every flush, and otherwise periodically.
     let _ = client.write(0, &contents::noise(2, 4096));
     assert_eq!(flush(&mut client), EIO);
     stop(server);
@@ -283,7 +284,7 @@ fn flush_to_a_replaced_backing_file_fails() {
     ended(target.process, 1);
 }
 
-/// Keeps 16 writes in flight until the server does not answer any more, and returns the number of those answered.
+/// Keeps 16 writes in flight until the server stops responding, and returns the number of responses.
 fn write_until_closed(socket: &Path) -> usize {
     let mut stream = Client::transmitting(socket, false).stream;
     for cookie in 0.. {
@@ -297,7 +298,7 @@ fn write_until_closed(socket: &Path) -> usize {
     0
 }
 
-/// Asks a gga service to exit, and starts the next one, which must find a set that was closed cleanly.
+/// Asks a gga service to exit, and starts another service, which must find a set that was closed cleanly.
 fn restart_service(is_busy: bool) {
     let sandbox = Sandbox::new();
     let targets = TARGETS.map(|name| Target::start(&sandbox, name, "2112"));
@@ -320,7 +321,7 @@ fn restart_service(is_busy: bool) {
     let status = service.wait(default_deadline()).expect("it ends");
     assert!(status.success(), "{status}: {}", service.stderr());
     let service = sandbox.gga_service(ports, 1, &flags);
-    // In the next session.
+    // The data is still there in the next session.
     assert_eq!(client.read_simple(1 << 20, 1 << 20), Ok(data));
     assert_eq!(flush(&mut client), 0);
     stop(server);

@@ -14,7 +14,7 @@ const SIZE: usize = BLOCKS * crate::support::BLOCK_SIZE;
 struct Client {
     queues: Vec<Blkioq>,
     memory: MemoryRegion,
-    // Last, because it owns the memory.
+    // Last field, because it owns the memory.
     blkio: Blkio,
 }
 
@@ -156,7 +156,7 @@ fn back_end(sandbox: &Sandbox, flags: &[&str]) -> Process {
         "60",
         "--reconnect-timeout",
         "300",
-        // So that announcements go to standard error.
+        // With JSON output, announcements are written to standard error.
         "--output",
         "json",
     ];
@@ -250,7 +250,7 @@ fn writes_outlive_the_service() {
     drop(client);
     ended(process);
     ended(second);
-    // Its exit code reports that a session was interrupted.
+    // The exit status reports that a session was interrupted.
     target.signal(Signal::TERM);
 }
 

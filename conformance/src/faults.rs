@@ -32,8 +32,8 @@ const ATTEMPTS: u32 = 3;
 pub struct Tried {
     #[serde(rename = "fault")]
     pub case: Case,
-    /// Number of blocks with wrong contents, of unexpected results, and of sessions after the fault that did not read
-    /// the written data.
+    /// Number of blocks with wrong contents, number of unexpected results, and number of sessions after the fault that
+    /// did not read the written data.
     pub lost_or_wrong: usize,
     /// Time until the last of the other roles had detected the fault.
     #[serde(serialize_with = "seconds")]
@@ -49,13 +49,13 @@ fn seconds<S: serde::Serializer>(
     time.map(|time| time.as_secs_f64()).serialize(serializer)
 }
 
-/// Runs a case. Its `number` among those of the run spreads them over the CPUs.
+/// Runs a case. `number`, its index in the run, selects its CPUs.
 pub fn run(settings: &Settings, case: Case, number: usize, interrupted: Interrupted<'_>) -> Tried {
     let started = Instant::now();
     let mut attempts = 1;
     let mut played = Played::of(settings, case, number, interrupted);
     while !played.is_struck && case.fault == Fault::Stop && attempts < ATTEMPTS && !interrupted() {
-        // With the roles' short timeouts, an overloaded machine may end a session without a fault.
+        // With the roles' short timeouts, a session may fail on an overloaded machine even without a fault.
         attempts += 1;
         played = Played::of(settings, case, number, interrupted);
     }
@@ -124,7 +124,7 @@ impl Played {
                     played.problems.push(why.to_string());
                 }
                 played.failed_sessions = deployment.failed_sessions;
-                // The remaining roles are not needed any more.
+                // The remaining roles are no longer needed.
                 let rest = deployment.take_ended();
                 played.ended = deployment.ended;
                 played.ended.extend(rest);
@@ -151,7 +151,7 @@ impl Played {
         self.look_around(deployment, "at the end")
     }
 
-    /// Checks that the roles left nothing behind.
+    /// Checks that the roles left no files or processes behind.
     fn look_around(&mut self, deployment: &Deployment<'_>, when: &str) -> Result<(), Violation> {
         let left = deployment.roles.sandbox.leftovers()?;
         if !left.is_empty() {
@@ -208,7 +208,7 @@ pub struct Settings {
 pub enum Fault {
     /// SIGKILL.
     Kill,
-    /// SIGSTOP, and SIGCONT after the others have ended its session.
+    /// SIGSTOP, and SIGCONT after the other roles have ended the stopped role's session.
     Stop,
     /// SIGTERM.
     Terminate,
@@ -228,7 +228,7 @@ impl Fault {
         }
     }
 
-    /// Returns `true` if it requests a shutdown of the role.
+    /// Returns `true` if the fault requests a shutdown of the role.
     fn is_request(self) -> bool {
         matches!(self, Self::Terminate | Self::Interrupt)
     }
@@ -250,7 +250,7 @@ impl fmt::Display for Fault {
 pub enum Phase {
     /// Service and targets are connected, and wait for an initiator.
     Waiting,
-    /// A frame of this type has been sent but not yet delivered, after this many others of the type.
+    /// A frame of this type has been sent but not yet delivered, after this many other frames of the type.
     Frame(MessageType, u32),
     /// The whole storage has been written, and I/Os are in flight.
     Io,
@@ -321,7 +321,7 @@ pub struct Case {
     /// Role that the fault is injected into.
     #[serde(rename = "role")]
     pub faulty: Part,
-    /// Phase in which it is injected.
+    /// Phase in which the fault is injected.
     pub phase: Phase,
     pub fault: Fault,
 }
@@ -348,7 +348,7 @@ impl Case {
         cases
     }
 
-    /// One fault for each role and phase, alternating so that every role and every phase has every kind of fault.
+    /// One fault for each role and phase, alternating so that every role and every phase gets every kind of fault.
     pub fn some() -> Vec<Self> {
         let all = Self::all();
         let mut chosen = Vec::new();
@@ -367,13 +367,13 @@ impl Case {
         is_there
             && match self.mode {
                 Mode::Once => true,
-                // A role that is asked to exit has no next session, and its peers have detected its exit.
+                // The next session is not served by a role that is asked to exit, and its peers have detected its exit.
                 Mode::Serving => !self.fault.is_request(),
                 Mode::Degraded => self.layout == Layout::Gga && is_target,
             }
     }
 
-    /// Name of its group in a report.
+    /// Name of the case's group in a report.
     pub fn suite(&self) -> &'static str {
         match (self.layout, self.mode) {
             (Layout::ZeroCopy, Mode::Serving) => "faults.zero_copy.serving",
@@ -384,7 +384,7 @@ impl Case {
         }
     }
 
-    /// Index of the target whose connection the frame is held on: the faulty role, or the first.
+    /// Index of the target on whose connection the frame is held: the faulty role, or the first target.
     fn channel(&self) -> u32 {
         match self.faulty {
             Part::Target(index) => u32::try_from(index).unwrap_or(0),
@@ -414,7 +414,8 @@ impl Case {
             || self.is_over_for(part)
     }
 
-    /// Returns `true` if the service ends the session with this target in order, because it is asked to exit while it serves I/Os.
+    /// Returns `true` if the service ends the session with this target cleanly, because it is asked to exit while it
+    /// serves I/Os.
     fn is_closed_in_order(&self, part: Part) -> bool {
         self.faulty == Part::Service
             && self.fault.is_request()
@@ -449,15 +450,15 @@ impl Case {
         }
         let is_asked = self.fault.is_request();
         match (message, part, self.faulty) {
-            // With the response of the faulty role, the service has all of them. The disconnection of the faulty role is a separate
-            // event: the service may have sent shutdown requests to all targets before it, and the others do not
-            // depend on the faulty role.
+            // With the response of the faulty role, the service has all responses. The disconnection of the faulty role
+            // is a separate event: the service may have sent shutdown requests to all targets before it, and the other
+            // targets do not depend on the faulty role.
             (MessageType::StopStorageResponse, Part::Target(_), Part::Target(_)) => true,
             (MessageType::StopStorageRequest, Part::Target(_), Part::Target(_)) => is_asked,
             (MessageType::ShutdownRequest | MessageType::ShutdownResponse, part, faulty) => {
                 let is_answered = message == MessageType::ShutdownResponse;
                 match (part, faulty) {
-                    // They get the request before or after the fault, and do not detect it.
+                    // They receive the request before or after the fault, and do not detect the fault.
                     (Part::Target(_), _) => true,
                     (Part::Service, Part::Initiator) => true,
                     // The target has completed its part.
@@ -544,7 +545,7 @@ mod tests {
                     ..case(faulty, MessageType::StopStorageRequest, fault)
                 };
                 for part in Part::roles(case.layout).filter(|part| *part != faulty) {
-                    // A service that is asked to exit while it serves I/Os ends the session with its targets in order.
+                    // A service that is asked to exit while it serves I/Os ends the session with its targets cleanly.
                     let is_closed = faulty == Part::Service
                         && fault.is_request()
                         && phase == Phase::Io

@@ -40,7 +40,7 @@ pub use verifier::{Counts, Verifier};
 
 /// Time for an abandoned session to end.
 const SETTLING: Duration = Duration::from_secs(15);
-/// Number of rounds of a process after which its memory must not grow any more.
+/// Number of rounds of a process after which its memory usage must not increase.
 const WARM_UP: u32 = 8;
 
 /// Settings of a hammer run.
@@ -93,7 +93,7 @@ impl Settings {
 struct Connections {
     /// Relay of the control connections.
     line: FaultyLine,
-    /// Links of the machines, if there are several.
+    /// Links between the machines, if there are several.
     links: Links,
 }
 
@@ -145,7 +145,7 @@ impl Hammer {
                 break;
             }
             let end = Instant::now() + share;
-            // However slow the machine is, at least one round, or one of each selected kind of fault.
+            // On a machine of any speed, at least one round, or one of each selected kind of fault.
             let least = match self.settings.only.is_empty() {
                 true => 1,
                 false => plan.injections().len() as u64,
@@ -242,7 +242,7 @@ impl Hammer {
     }
 }
 
-/// Terminates all processes, which must not crash, and leave nothing behind.
+/// Terminates all processes, which must not crash or leave anything behind.
 fn end(deployment: &mut Deployment, connections: &Connections) -> Result<(), Violation> {
     deployment.stop()?;
     let mut left = deployment.sandbox.leftovers()?;
@@ -255,7 +255,8 @@ fn end(deployment: &mut Deployment, connections: &Connections) -> Result<(), Vio
     connections.links.expect_no_processes(&deployment.sandbox)
 }
 
-/// Returns `true` for the socket of an agent whose process was killed: the next process that starts removes it.
+/// Returns `true` for the socket of an agent whose process was killed; the next process that starts removes such
+/// sockets.
 fn is_of_killed_agent(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     let refused = |error: std::io::Error| error.kind() == std::io::ErrorKind::ConnectionRefused;
@@ -319,7 +320,8 @@ pub struct Row {
     pub injected: u64,
     /// Injections after which all roles behaved as expected.
     pub survived: u64,
-    /// Injections whose session ended although it should have continued, while the machine did not complete writes of the hammer's own either.
+    /// Injections after which a session ended although it should have continued, while the machine did not complete the
+    /// hammer's own writes, either.
     pub stalled: u64,
     /// Injections after which the load's session continued and ended cleanly.
     pub went_on: u64,
@@ -351,7 +353,7 @@ pub struct Totals {
     pub blocks: Counts,
     /// The violation that ended the run, if any.
     pub failed: Option<Failed>,
-    /// `true` if it was interrupted before its time had passed.
+    /// `true` if the run was interrupted before its time had passed.
     pub interrupted: bool,
 }
 

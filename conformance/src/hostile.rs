@@ -44,7 +44,8 @@ pub struct Settings {
     pub role: Role,
     /// Attacks; one runs at a time.
     pub attacks: Vec<Attack>,
-    /// With a limit, the attacks run in random order until it is reached, while a well-behaved client is served; without one, each runs once.
+    /// With a limit, the attacks run in random order until it is reached, while a well-behaved client is served;
+    /// without a limit, each runs once.
     pub limit: Option<Limit>,
     /// Seed of the random order; random if `None`.
     pub seed: Option<u64>,
@@ -131,7 +132,7 @@ fn measure(server: &Server, attack: &Attack) -> (Result<(), Violation>, Option<S
         Ok(before) => (before, server.lines()),
         Err(violation) => return (Err(violation), None),
     };
-    // An attack that fails to continue was stopped by the role: only its cost matters.
+    // If the role cuts an attack off, only its cost matters.
     let mut observation = Observation::default();
     let stopped = play(server, &attack.play, &mut observation).err();
     let Observation { held_up, violation } = observation;
@@ -220,7 +221,7 @@ struct Observation {
 fn play(server: &Server, play: &Play, observation: &mut Observation) -> io::Result<()> {
     let held_up = &mut observation.held_up;
     match play {
-        // For initiators, which are started for each attack elsewhere.
+        // Attacks on initiators, which are started for each attack, are executed elsewhere.
         Play::Service(_) => Ok(()),
         Play::Control(control) => play_control(&server.endpoint(), control),
         Play::Silent(silent) => {
@@ -360,7 +361,7 @@ fn send(channel: &mut Channel, bytes: &[u8], control: &Control) -> io::Result<()
     Ok(())
 }
 
-/// Opens silent connections, and returns the longest time until another client was served meanwhile.
+/// Opens silent connections, and returns the longest time until another client was served while they were open.
 fn play_silent(server: &Server, silent: &Silent) -> Duration {
     let begin = Instant::now();
     let stop = AtomicBool::new(false);
@@ -440,7 +441,7 @@ fn play_agent(server: &Server, calls: &AgentCalls) -> io::Result<()> {
     let hold = play_session(server, &session).0?;
     let address = match hold.agents.first() {
         Some(address) => *address,
-        // A service's agent is found by its name: the other one is that of the target, and both are attacked.
+        // A service's agent is found by its name; the other agent is that of its target, and both are attacked.
         None => return play_agents_by_name(server, calls),
     };
     call(server, &address, calls)
@@ -468,7 +469,7 @@ fn call(server: &Server, address: &raw::Address, calls: &AgentCalls) -> io::Resu
     let mut open = Vec::new();
     for _ in 0..calls.connections {
         let Ok(socket) = raw::connect(server.runtime(), address) else {
-            // Its queue is temporarily full.
+            // The queue is temporarily full.
             std::thread::sleep(Duration::from_millis(1));
             continue;
         };

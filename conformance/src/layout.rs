@@ -22,8 +22,8 @@ use crate::violation::{During as _, Violation};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Vector {
     pub name: String,
-    /// Name of the message in the table of offsets; or `stored_block` or `stored_chunk` for a whole one, or
-    /// `io_message_with_version`.
+    /// Name of the message in the table of offsets; or `stored_block` or `stored_chunk` for the whole block or chunk,
+    /// or `io_message_with_version`.
     pub message: String,
     /// Description of the message in one sentence.
     pub meaning: String,
@@ -63,7 +63,7 @@ pub enum Problem {
     Offset { expected: usize, found: usize },
     #[error("expected bytes in hexadecimal, e.g. \"00 1f\", found {0:?}")]
     Hexadecimal(String),
-    /// In bytes.
+    /// In bytes: expected and found.
     #[error("expected {expected} bytes, found {found}")]
     Width { expected: usize, found: usize },
 }
@@ -532,7 +532,7 @@ fn io_message_with_version(bytes: &[u8]) -> Result<Decoded, Violation> {
     Ok(decoded)
 }
 
-/// Verifies the generated view, too: encodes the values that it has decoded.
+/// Also verifies the generated view, by encoding the values that it has decoded.
 fn io_message_3_1(bytes: &[u8]) -> Result<Decoded, Violation> {
     let view = io_message_3_1::IoMessage::new_checked(bytes)?;
     let repr = io_message_3_1::Repr::parse(&view)?;
@@ -744,7 +744,7 @@ fn whole_stored_block(bytes: &[u8]) -> Result<Decoded, Violation> {
     })
 }
 
-/// The record of data_1 comes first, those of data_2 and data_p last.
+/// The record of data_1 is at the start of the chunk; those of data_2 and data_p are at the end.
 fn stored_chunk(bytes: &[u8]) -> Result<Decoded, Violation> {
     let size = stored_block::ChunkRecord::SIZE;
     let is_first = bytes.starts_with(&stored_block::ChunkRecord::MAGIC.to_be_bytes());

@@ -61,7 +61,7 @@ impl Matrix {
         Self { settings, library }
     }
 
-    /// Runs a check with a mix: one session, repeated while it ends in a start race of the reference.
+    /// Runs a check with a mix: one session, repeated while the session fails because of the reference's race at start.
     pub fn run(&self, mix: &Mix<'_>, check: Check, interrupted: Interrupted<'_>) -> Tried {
         let started = Instant::now();
         let expectation = Expectation::of(mix, check, self.settings.protocol.as_deref());
@@ -198,7 +198,7 @@ impl Tried {
 pub struct Mix<'a> {
     pub layout: Layout,
     pub initiator: &'a Member,
-    /// Implementation of the service; its generator, if it has one, generates the contents of gga targets.
+    /// Implementation of the service; its generator, if it has a program for it, generates the contents of gga targets.
     pub service: &'a Member,
     /// Implementations of the targets, in the order of [`Layout::targets`].
     pub targets: Vec<&'a Member>,
@@ -223,8 +223,8 @@ impl fmt::Display for Mix<'_> {
     }
 }
 
-/// All mixes of these members in a layout; members without a program for a role are left out for it. Two members have
-/// 8 for zero copy, 32 for gga.
+/// All mixes of these members in a layout; members without a program for a role are not assigned to it. Two members
+/// have 8 mixes for zero copy, 32 for gga.
 pub fn mixes(layout: Layout, members: &[Member]) -> Vec<Mix<'_>> {
     let having = |role| members.iter().filter(move |member| member.has(role));
     let mut targets = vec![Vec::new()];
@@ -270,19 +270,19 @@ const PROTOCOL: &str = "--protocol";
 pub struct Traits {
     /// Initiators: a failed I/O is detected.
     pub looks_at_results: bool,
-    /// Targets: a read beyond their end is an error. The reference ignores that it could not set the buffer's range,
+    /// Targets: a read beyond their end is an error. The reference ignores the error when it sets the buffer's range,
     /// and transfers the previous range; a write fails, because the buffer is full.
     pub checks_read_offsets: bool,
     /// The zero-copy service: an error of a target is forwarded to the initiator.
     pub forwards_errors: bool,
-    /// Initiators: there is a flag `--io-timeout`, with a default of some seconds.
+    /// Initiators: the program has a flag `--io-timeout`, with a default of some seconds.
     pub io_timeout: bool,
     /// Initiators: flag for the number of I/Os in flight.
     pub transactions_flag: &'static str,
-    /// Initiators: a validating strategy makes one pass over the storage, whatever the limit, and counts reads and
+    /// Initiators: a validating strategy makes one pass over the storage, regardless of the limit, and counts reads and
     /// writes. Only version 3.0 of the reference, which is recognised by `--batch-size`.
     pub one_pass: bool,
-    /// There is a flag `--protocol`.
+    /// The program has a flag `--protocol`.
     pub protocol: bool,
     /// May crash at the start of a worker thread: the reference's threads read a handle that their parent may not have stored yet.
     pub start_race: bool,
@@ -337,8 +337,8 @@ pub struct Member {
 }
 
 impl Member {
-    /// Runs each program with `--help`, and determines its traits from the usage. A program that does not print one is
-    /// assumed to be of the reference: its error is then reported when it is run.
+    /// Runs each program with `--help`, and determines its traits from the usage. A program without a usage is assumed
+    /// to be of the reference: its error is reported when it is run.
     ///
     /// # Errors
     ///
@@ -369,12 +369,12 @@ impl Member {
         self.implementation.name()
     }
 
-    /// Returns `true` if there is a program for this role.
+    /// Returns `true` if the member has a program for this role.
     pub fn has(&self, role: Role) -> bool {
         self.implementation.has(role)
     }
 
-    /// Traits of a role; those of the reference for an unknown role.
+    /// Traits of a role; the reference's traits for an unknown role.
     pub fn traits(&self, role: Role) -> Traits {
         self.traits.get(&role).copied().unwrap_or(Traits::REFERENCE)
     }
@@ -383,7 +383,7 @@ impl Member {
     ///
     /// # Errors
     ///
-    /// There is no such program.
+    /// The member has no program for the role.
     fn command(&self, role: Role, cpu: usize) -> Result<Command, Error> {
         let command = self.implementation.command(role)?;
         Ok(if self.traits(role).start_race {
@@ -394,8 +394,8 @@ impl Member {
     }
 }
 
-/// Wraps a command so that its threads do not preempt their parent, which then wins the race at their start more
-/// often. Without the tools for that, the command is returned unchanged.
+/// Wraps a command so that its threads do not preempt their parent, which makes it more likely that the parent wins the
+/// race at their start. Without the tools for that, the command is returned unchanged.
 fn patient(command: Command, cpu: usize) -> Command {
     let tools: Vec<Vec<OsString>> = [
         ("chrt", vec!["-b".to_owned(), "0".to_owned()]),
@@ -442,8 +442,8 @@ pub struct Settings {
     pub protocol: Option<String>,
     /// CPUs for the roles' workers, at least one.
     pub cpus: Vec<usize>,
-    /// Number of machines of each session: if more than one, they are network namespaces, and the targets do not run
-    /// on the service's.
+    /// Number of machines of each session: if more than one, they are network namespaces, and the targets run on other
+    /// machines than the service.
     pub hosts: usize,
     /// Program and first arguments of a [`ScriptedTarget`](crate::target::ScriptedTarget) as a process:
     /// `doca-storage conformance faulty-target`.

@@ -41,7 +41,7 @@ const BEFORE: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub implementation: Implementation,
-    /// The deployments, tested one after the other; the time is divided between them.
+    /// The deployments, which are tested one after the other; the time is divided equally between them.
     pub layouts: Vec<Layout>,
     /// Time after which no further faults are injected. Each fault is injected at least once.
     pub duration: Duration,
@@ -203,7 +203,7 @@ fn suite(layout: Layout) -> &'static str {
     }
 }
 
-/// Result of the check of the used addresses; `None` if the run ended before it.
+/// Result of the check of the addresses used; `None` if the run ended before it.
 fn addresses_case(layout: Layout, checked: Option<Result<usize, Violation>>) -> Case {
     let (outcome, note) = match checked {
         None => (Outcome::NotRun("the run ended before".to_owned()), None),
@@ -261,8 +261,8 @@ struct Load<'a> {
 }
 
 impl Load<'_> {
-    /// Injects a fault, ends it, and waits until the deployment has full redundancy and a session has succeeded. Returns the number of times
-    /// that the service has continued without the target meanwhile.
+    /// Injects a fault, removes it, and waits until the deployment has full redundancy and a session has succeeded.
+    /// Returns the number of times that the service has continued without the target in that time.
     fn inject(&mut self, fault: Fault, target: usize) -> Result<usize, Violation> {
         self.await_io()?;
         let before = (self.summary.failed, self.losses(target));
@@ -308,7 +308,8 @@ impl Load<'_> {
                 self.deployment.start(Part::Service)?;
             }
             Fault::AnotherAddress => {
-                // The target's address is in the service's flags: restart it with the new one, as an administrator would.
+                // The target's address is in the service's flags: the service is restarted with the new address, as an
+                // administrator would do.
                 self.finish()?;
                 let exit = self.deployment.end(Part::Service, Signal::TERM)?;
                 self.check(Part::Service, &exit)?;
@@ -330,8 +331,9 @@ impl Load<'_> {
         })
     }
 
-    /// Waits until the service has detected that a target is unreachable: it continues without the target or, if it has no other one, a session
-    /// has failed. `before` contains the number of failed sessions and of detachments before the fault.
+    /// Waits until the service has detected that a target is unreachable: it continues without the target or, with a
+    /// single target, a session has failed. `before` contains the number of failed sessions and of detachments before
+    /// the fault.
     fn await_notice(&mut self, target: usize, before: (u64, usize)) -> Result<(), Violation> {
         let deadline = Instant::now() + self.settings.limit;
         loop {
@@ -357,8 +359,8 @@ impl Load<'_> {
         let deadline = Instant::now() + self.settings.limit;
         // The session that was running during the fault.
         self.finish()?;
-        // A target refuses the service until it has detected that its client, the service's connection from before the fault, is gone. A
-        // session of a gga deployment begins without it.
+        // A target refuses the service until it has detected that its client, the service's connection from before the
+        // fault, has disconnected. A session of a gga deployment starts without the target.
         if self.deployment.layout() == Layout::Gga {
             self.tolerance = Tolerance::None;
         }
@@ -514,7 +516,7 @@ impl Load<'_> {
 /// A fault of the network of one target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The cable is cut for less than the timeout after which a peer is considered dead.
+    /// The cable is cut for less time than the timeout after which a peer is considered unreachable.
     ShortCut,
     Cut,
     /// Only frames towards the target are lost.
@@ -523,7 +525,7 @@ pub enum Fault {
     CutToService,
     /// Frames take 50 ms in each direction.
     Delay,
-    /// One of 100 frames is lost in each direction.
+    /// Frames are lost in each direction, 1 in 100.
     Loss,
     /// The target is killed and started again behind a cut cable: the service's connections are half open.
     TargetReplaced,

@@ -35,8 +35,9 @@ pub(crate) fn cpu(cpus: &[usize], index: usize) -> String {
     cpu.copied().unwrap_or(0).to_string()
 }
 
-/// A [serving](Deployment::serving) deployment for faults: its service detects a peer that does not answer within seconds, and its targets
-/// end sessions without a service. The service has CPU 0, each target the next one.
+/// A [serving](Deployment::serving) deployment for faults: its service detects a peer that does not answer within
+/// seconds, and its targets end sessions without a service. The service runs on CPU 0, the targets on the following
+/// CPUs.
 pub(crate) fn faulty(
     sandbox: Sandbox,
     implementation: &Implementation,
@@ -55,7 +56,7 @@ pub(crate) fn faulty(
     };
     let mut deployment = Deployment::serving(sandbox, implementation, form, &placement, limit)?;
     for target in 0..deployment.targets() {
-        // Later than the service ends the session of its initiator.
+        // Longer than the service's timeout for the session of its initiator.
         deployment.add_flags(Part::Target(target), ["--idle-timeout", "8"]);
     }
     deployment.add_flags(

@@ -28,7 +28,7 @@ pub struct Case {
     pub meaning: String,
     #[serde(flatten)]
     pub outcome: Outcome,
-    /// Note that is not a failure.
+    /// Remark about a check that has passed or was not run.
     pub note: Option<String>,
     #[serde(rename = "seconds", serialize_with = "seconds")]
     pub took: Duration,

@@ -1,8 +1,8 @@
 //! Checks of **one** running role of any implementation, all of whose peers are scripted.
 //!
 //! A [`Check`] starts the role in a [`Fixture`], scripts its peers over real TCP, Comch and RDMA, and reports
-//! violations. The peers live in this process, which must share a runtime directory with the role: the command
-//! creates a private one for both.
+//! violations. The peers run in this process, which must share a runtime directory with the role: the command creates a
+//! private one for both.
 
 mod channels;
 mod initiator;
@@ -40,13 +40,13 @@ pub struct Check {
 }
 
 impl Check {
-    /// Returns `true` if it applies to a role of this release. The local region of an initiator of 3.0 is as large as the storage.
+    /// Returns `true` if the check applies to a role of this release. The local region of an initiator of 3.0 is as large as the storage.
     pub fn is_of(&self, release: Release) -> bool {
         release != Release::V3_0 || !initiator::NEED_SMALL_REGIONS.contains(&self.name)
     }
 }
 
-/// All checks of a role; none for the generator, which has no peers.
+/// All checks of a role; empty for the generator, which has no peers.
 pub fn checks(role: Role) -> Vec<Check> {
     match role {
         Role::Target => target::checks(),
@@ -100,10 +100,10 @@ impl Step {
     }
 }
 
-// Runs several checks concurrently, because most of the time they wait.
+// Runs several checks concurrently, because they spend most of the time waiting.
 
 /// Runs the checks on `jobs` threads. `done` is called with the name of each completed check; once `interrupted`
-/// returns `true`, the rest is skipped. Cases are in the order of the checks.
+/// returns `true`, the remaining checks are skipped. Cases are in the order of the checks.
 pub fn run(
     subject: &Subject,
     checks: &[Check],
@@ -178,7 +178,8 @@ fn play(subject: &Subject, check: &Check) -> Case {
     }
 }
 
-/// Runs a check once. A role that was killed by a signal that the check did not send has failed, whatever its peers observed.
+/// Runs a check once. A role that was killed by a signal that the check did not send has failed, regardless of what its
+/// peers observed.
 fn play_once(subject: &Subject, check: &Check) -> (Result<(), Violation>, String, Option<i32>) {
     let fixture = match Fixture::new(subject) {
         Ok(fixture) => fixture,
@@ -202,7 +203,7 @@ pub(crate) const REMOTE: Access = Access::LOCAL_READ_WRITE
 
 // Start and observation of the role under test.
 
-/// Time for the exit of a role that is not needed any more: a crashed one closes its channels shortly before its
+/// Time limit for the exit of a role that is no longer needed: a crashed role closes its channels shortly before its
 /// status is available.
 const GRACE: Duration = Duration::from_millis(100);
 
@@ -214,7 +215,7 @@ pub struct Subject {
     /// Flags for every start, after those of the check.
     pub flags: Vec<String>,
     pub devices: Devices,
-    /// Timeout of events that should occur at once.
+    /// Timeout of events that should occur immediately.
     pub timeout: Duration,
     /// Maximum number of repetitions of a check after a SIGSEGV: the reference's workers have a race at their start.
     pub crash_retries: u32,
@@ -252,7 +253,7 @@ pub struct Fixture<'a> {
 #[derive(Debug, Default)]
 struct Watch {
     output: String,
-    /// Signal that killed one of them, unless the check has sent it.
+    /// Signal that killed a role, unless the check has sent it.
     crash: Option<i32>,
 }
 
@@ -278,7 +279,7 @@ impl<'a> Fixture<'a> {
         &self.sandbox
     }
 
-    /// Timeout of events that should occur at once.
+    /// Timeout of events that should occur immediately.
     pub fn timeout(&self) -> Duration {
         self.subject.timeout
     }
@@ -374,22 +375,22 @@ pub struct Running {
 }
 
 impl Running {
-    /// Returns `true` if it has not exited.
+    /// Returns `true` if the process has not exited.
     pub fn is_running(&mut self) -> bool {
         self.process.wait(Instant::now()).is_none()
     }
 
-    /// Last lines of its standard error so far.
+    /// Last lines of the process's standard error so far.
     pub fn stderr(&self) -> String {
         self.process.stderr()
     }
 
-    /// Returns `true` if it exits within this time, with any status.
+    /// Returns `true` if the process exits within this time, with any status.
     pub fn ends_within(&mut self, time: Duration) -> bool {
         self.process.wait(Instant::now() + time).is_some()
     }
 
-    /// Sends a signal. A death by any signal is no crash afterwards.
+    /// Sends a signal. From now on, exit by any signal is not treated as a crash.
     pub fn signal(&mut self, signal: Signal) {
         self.signalled = true;
         self.process.signal(signal);
@@ -434,7 +435,7 @@ impl Running {
         }
     }
 
-    /// Description of its state, for error messages.
+    /// Description of the process's state, for error messages.
     pub fn state(&mut self) -> String {
         match self.process.wait(Instant::now()) {
             None => "it running".to_owned(),

@@ -39,14 +39,14 @@ pub enum Verdict {
 #[derive(Debug)]
 pub struct Runner {
     pub binaries: Binaries,
-    /// Directory of the DOCA libraries, prepended to `LD_LIBRARY_PATH`; `None` for those of the environment.
+    /// Directory of the DOCA libraries, prepended to `LD_LIBRARY_PATH`; `None` to use the libraries of the environment.
     pub library_path: Option<PathBuf>,
     /// Time limit of a scenario.
     pub timeout: Duration,
 }
 
 impl Runner {
-    /// Runs one scenario in a directory of its own, which must be empty. `interrupted` cancels it.
+    /// Runs one scenario in this directory, which must be empty. `interrupted` cancels it.
     ///
     /// # Errors
     ///
@@ -229,7 +229,7 @@ fn difference(got: &[u8], expected: &[u8]) -> Option<String> {
 
 /// Polling interval of the processes.
 const TICK: Duration = Duration::from_millis(5);
-/// Time for the rest of the output after a program has exited; its children may hold the pipes longer.
+/// Time limit for the remaining output after a program has exited; its children may keep the pipes open longer.
 const REST: Duration = Duration::from_secs(2);
 /// Time without output after which a program is assumed to wait for an event.
 const QUIET: Duration = Duration::from_secs(1);
@@ -286,7 +286,7 @@ impl<'a> RunningParty<'a> {
             .is_some_and(|program| said.is_in(program.lines().iter().map(String::as_str)))
     }
 
-    /// Returns `true` if it has written output, and then nothing for [`QUIET`].
+    /// Returns `true` if the program has written output, and then no more for [`QUIET`].
     fn rests(&self) -> bool {
         self.program
             .as_ref()
@@ -294,7 +294,7 @@ impl<'a> RunningParty<'a> {
             .is_some_and(|time| time >= QUIET)
     }
 
-    /// Returns `true` if it has printed the next prompt.
+    /// Returns `true` if the program has printed the next prompt.
     fn asks(&mut self) -> bool {
         let Some(reply) = self.party.replies.get(self.answered) else {
             return false;
@@ -362,7 +362,8 @@ impl<'a> Parties<'a> {
     ///
     /// # Errors
     ///
-    /// A party has not exited with its documented result, or not in time: its name, and the event that it waits for.
+    /// A party has not exited with its documented result, or not in time; the error contains its name, and the event
+    /// that it waits for.
     fn play(&mut self, timeout: Duration, interrupted: &dyn Fn() -> bool) -> Result<(), Violation> {
         let deadline = Instant::now() + timeout;
         loop {
@@ -400,7 +401,7 @@ impl<'a> Parties<'a> {
             }
             self.running[index].program = Some(self.workspace.start(party)?);
         }
-        // Before the output is read, so that the last output is included.
+        // The status is read before the output, so that the last output is included.
         let status = match &mut self.running[index].program {
             Some(program) => {
                 let status = program.status();
@@ -449,7 +450,7 @@ impl<'a> Parties<'a> {
             })
     }
 
-    /// Parties that have not exited, and the events that they wait for.
+    /// Description of the parties that have not exited, with the events that they wait for.
     fn stuck(&self) -> String {
         let waiting = self.running.iter().filter(|running| !running.ended);
         let reasons: Vec<String> = waiting.map(|running| self.waits_for(running)).collect();
@@ -484,11 +485,11 @@ const DEPTH: usize = 6;
 /// Programs found below some directories.
 ///
 /// A program is called `doca_<sample>`, as meson builds it, or `<library>_<sample>` if all are in one directory. It
-/// counts as built for a DPU or a host if its name begins with `dpu_` or `host_`, or a directory of its path has
-/// that word in its name; otherwise it counts for both.
+/// counts as built for a DPU or a host if its name begins with `dpu_` or `host_`, or the name of a directory of its
+/// path contains `dpu` or `host`; otherwise it counts as built for both.
 #[derive(Debug, Default)]
 pub struct Binaries {
-    /// By name without the prefix of the side; among equals, the first one found is preferred.
+    /// Programs by name without the prefix of the side; of programs with equal names, the first one found is preferred.
     found: BTreeMap<String, Vec<Binary>>,
 }
 
@@ -574,7 +575,7 @@ impl Binaries {
     }
 }
 
-/// Side for which a directory's programs are built, by its name: `build-dpu`, `host`.
+/// Side for which a directory's programs are built, from its name: `build-dpu`, `host`.
 fn side_of_directory(name: &OsStr) -> Side {
     let name = name.to_string_lossy();
     // The name of a sample's own directory does not indicate the side: doca_dma/dma_copy_dpu.

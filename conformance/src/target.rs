@@ -37,7 +37,7 @@ pub enum Error {
     /// The service has sent bytes that are not a control frame.
     #[error("control frame: {0}")]
     Frame(#[from] wire::DecodeError),
-    /// The service has sent something that the script does not expect.
+    /// The service has sent a message that the script does not expect.
     #[error("expected {expected}, got {got}")]
     Unexpected {
         /// The event that the script waited for.
@@ -73,7 +73,7 @@ pub struct Kept {
     pub content: Vec<u8>,
     /// Unique identity of the storage.
     pub identity: Bytes,
-    /// The last superblock; its state is `None` if there is none.
+    /// The last superblock; its state is `None` if none was stored.
     pub superblock: IdentityQuery,
     /// Earlier versions of blocks.
     pub versions: Versions,
@@ -95,16 +95,17 @@ impl Kept {
 /// I/O message that a scripted target has received or sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recorded {
-    /// Number of the target, as given with the recorder.
+    /// Number of the target in the recorder.
     pub target: usize,
     pub io: Repr,
-    /// Version in the request; zeros if there was none.
+    /// Version in the request; zeros if the request has none.
     pub version: Version,
     /// `false` for a request, `true` for its result, with the type of the request.
     pub is_result: bool,
 }
 
-/// Records the I/O messages of several scripted targets in one order: a result before it can arrive, a request after it was sent.
+/// Records the I/O messages of several scripted targets in one order: a result is recorded before it can arrive, a
+/// request after it was sent.
 #[derive(Debug, Clone, Default)]
 pub struct Recorder(Arc<Mutex<Vec<Recorded>>>);
 
@@ -176,8 +177,8 @@ impl ScriptedTarget {
         Ok(self.listener.local_addr()?.port())
     }
 
-    /// Serves one session, until the service has shut it down or disconnected. Returns the contents of the storage,
-    /// of the script's size.
+    /// Serves one session, until the service shuts it down or disconnects. Returns the contents of the storage, of the
+    /// script's size.
     ///
     /// # Errors
     ///
@@ -312,7 +313,7 @@ impl Session {
         Self::with_kept(script, Kept::new(script.content.clone()))
     }
 
-    /// As [`new`](Self::new), of a storage in this state.
+    /// As [`new`](Self::new), for a storage in this state.
     fn with_kept(script: &Script, kept: Kept) -> Result<Self, Error> {
         let device = Device::open(&script.device)?;
         let region = MemoryRegion::new(kept.content.len())?;
@@ -354,7 +355,7 @@ impl Session {
         self.running
     }
 
-    /// Final state of the storage. Closes the workers' connections first, so that no peer can write any more.
+    /// Final state of the storage. Closes the workers' connections first, so that no peer can still write.
     fn into_kept(mut self) -> Result<Kept, Error> {
         self.workers.clear();
         Ok(Kept {
@@ -523,7 +524,7 @@ impl Records {
         }
     }
 
-    /// Answer of a storage of this size.
+    /// Response to a query, for a storage of this size.
     fn answer(&mut self, query: &IdentityQuery, storage: &StorageDetails) -> Payload {
         if query.state != RecordState::None {
             self.kept = query.clone();
@@ -540,7 +541,7 @@ pub enum Fault {
     None,
     /// Writes are answered with success and not executed.
     IgnoreWrites,
-    /// Writes to one of these two blocks are stored in the other one.
+    /// Writes to one of these two blocks are stored in the other block.
     SwapBlocks(u64, u64),
     /// Only the first write to a block is executed: later reads return the data of an earlier pass.
     ReplayPreviousPass,
@@ -554,7 +555,7 @@ pub enum Fault {
     ScribbleAfterRead,
     /// Every I/O is answered twice.
     AnswerTwice,
-    /// Every I/O is answered a second time when the next one has arrived, before that is executed.
+    /// Every I/O is answered a second time when the next I/O has arrived, before the latter is executed.
     AnswerLate,
     /// Every I/O is sent back unchanged before it is executed.
     Echo,
@@ -632,7 +633,7 @@ impl FromStr for Fault {
 /// Handling of one I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
-    /// Execute it at this storage offset.
+    /// Execute the I/O at this storage offset.
     Do(u64),
     /// Answer with this result, without a transfer.
     Answer(u32),
@@ -649,7 +650,7 @@ struct Faults {
     block_size: u64,
     ios: u64,
     written: HashSet<u64>,
-    /// I/Os so far, if they are recorded.
+    /// I/Os received so far, if they are recorded.
     received: Option<Vec<Repr>>,
     recorder: Option<(usize, Recorder)>,
 }
@@ -729,7 +730,7 @@ impl Faults {
         self.fault == Fault::AnswerTwice
     }
 
-    /// Returns `true` if every I/O is answered a second time when the next one has arrived.
+    /// Returns `true` if every I/O is answered a second time when the next I/O has arrived.
     fn answers_late(&self) -> bool {
         self.fault == Fault::AnswerLate
     }

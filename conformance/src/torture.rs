@@ -1,8 +1,8 @@
 //! Attacks on the promises of `SECURITY.md` to users of the storage, on deployments of real processes.
 //!
-//! Each [`Attack`] starts a deployment, injects the faults that one promise is about, and verifies what clients of the front end read. An
-//! oracle knows the contents that each block may have. The attacks are written from the sentences of `SECURITY.md` alone; the promises are
-//! read from it at compile time, and one without an attack fails a test.
+//! Each [`Attack`] starts a deployment, injects the faults that one promise is about, and verifies what clients of the
+//! front end read. An oracle knows the contents that each block may have. The attacks are written from the sentences of
+//! `SECURITY.md` alone; the promises are read from it at compile time, and a promise without an attack fails a test.
 
 mod acknowledged;
 mod client;
@@ -31,7 +31,7 @@ use crate::report::{Case, Outcome, Report, seconds};
 use crate::violation::Violation;
 use run::Run;
 
-/// Number of violations of an attack after which it is not repeated, because each keeps its directory.
+/// Number of violations of an attack after which it is not repeated, because each violation keeps its directory.
 const MOST_VIOLATIONS: usize = 3;
 const SECURITY: &str = include_str!("../../SECURITY.md");
 
@@ -56,7 +56,7 @@ pub fn promises() -> Vec<Promise> {
     SECURITY.lines().filter_map(row).collect()
 }
 
-/// The promises that no attack is for.
+/// The promises that are not attacked.
 pub fn promises_without_attack() -> Vec<&'static str> {
     let attacks = attacks();
     let is_attacked = |id: &&str| attacks.iter().any(|attack| attack.promise == *id);
@@ -72,9 +72,9 @@ pub struct Attack {
     pub name: &'static str,
     /// Faults and checks, in one sentence.
     pub summary: &'static str,
-    /// Layouts of its deployment; one is chosen by the seed.
+    /// Layouts of the attack's deployment; the seed selects one.
     layouts: &'static [Layout],
-    /// `true` if it is quick enough for a short selection.
+    /// `true` if the attack is fast enough for a short selection.
     pub is_quick: bool,
     /// `true` if machines must be restarted, which takes mount namespaces.
     needs_machines: bool,
@@ -149,13 +149,13 @@ pub struct Settings {
     pub implementation: Implementation,
     /// A `doca-storage`, whose `nbd` is the front end.
     pub front_end: PathBuf,
-    /// Seed of the first round; the next round has the next one.
+    /// Seed of the first round; each further round uses the next number.
     pub seed: u64,
-    /// Time after which no further round begins. The first round is always complete.
+    /// Time after which no further round starts. The first round is always complete.
     pub duration: Duration,
     /// Ids of promises, or parts of the names of attacks; empty for all.
     pub only: Vec<String>,
-    /// Only the attacks for a short selection.
+    /// Runs only the attacks of the short selection.
     pub is_short: bool,
     /// Number of concurrent attacks.
     pub jobs: usize,
@@ -163,7 +163,7 @@ pub struct Settings {
     pub cpus: Vec<usize>,
     /// Time in which a process must start, detect a fault, recover, or exit.
     pub limit: Duration,
-    /// `true` if targets can be started with boot identifiers of their own; see [`has_machines`].
+    /// `true` if targets can be started with separate boot identifiers; see [`has_machines`].
     pub has_machines: bool,
     /// The service's flag `--degraded on`.
     pub degraded: bool,
@@ -182,7 +182,8 @@ impl Settings {
     }
 }
 
-/// Returns `true` if processes can be started with a boot identifier of their own, as on another machine: with mount namespaces.
+/// Returns `true` if processes can be started with separate boot identifiers, as on different machines: if mount
+/// namespaces are permitted.
 pub fn has_machines() -> bool {
     setup::has_machines()
 }
@@ -212,7 +213,7 @@ pub struct Row {
     pub failed_ios: u64,
     /// Number of connections that the front end has ended under load, because it was stopped or killed.
     pub closed_connections: u64,
-    /// Reason why it was not run.
+    /// Reason why the attack was not run.
     pub not_run: Option<String>,
     #[serde(rename = "seconds", serialize_with = "seconds")]
     pub took: Duration,
@@ -268,8 +269,8 @@ impl Totals {
     }
 }
 
-/// Runs the selected attacks in rounds, each with the next seed, until the time has passed or `interrupted` returns `true`. `progress` is
-/// called with the attack that begins and the results so far.
+/// Runs the selected attacks in rounds, each with the next seed, until the time has passed or `interrupted` returns
+/// `true`. `progress` is called with the attack that starts and the results so far.
 pub fn run(
     settings: &Settings,
     progress: &(dyn Fn(&str, &Totals) + Sync),
@@ -321,7 +322,7 @@ pub fn run(
     totals
 }
 
-/// Runs an attack once, unless it has had enough violations.
+/// Runs an attack once, unless it has reached the maximum number of violations.
 fn run_attack(
     settings: &Settings,
     (attack, index): (&Attack, usize),

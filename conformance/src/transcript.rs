@@ -38,7 +38,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Name of the role on this side; `client` or `server` if the transcript does not have it.
+    /// Name of the role on this side; `client` or `server` if the transcript does not contain it.
     pub fn name(&self, side: Side) -> &'static str {
         match side {
             Side::Client => role_name(self.client).unwrap_or("client"),

@@ -1,4 +1,4 @@
-//! The error of all suites: what was expected of an implementation, and what it did instead.
+//! The error of all suites: expected and observed behaviour of an implementation.
 
 use std::fmt::Display;
 

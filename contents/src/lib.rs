@@ -1,4 +1,4 @@
-//! Contents of storage for tests and measurements, the same for each seed.
+//! Contents of storage for tests and measurements, determined by a seed.
 #![forbid(unsafe_code)]
 
 use fastrand::Rng;
@@ -10,7 +10,7 @@ pub fn noise(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Distinct lines, of which LZ4 leaves about half.
+/// Distinct lines, which LZ4 compresses to about half.
 pub fn text(seed: u64, len: usize) -> Vec<u8> {
     let mut rng = Rng::with_seed(seed);
     let mut lines = Vec::with_capacity(len + 64);
@@ -22,8 +22,8 @@ pub fn text(seed: u64, len: usize) -> Vec<u8> {
     lines
 }
 
-/// Content of a write, as file systems make it, to a range that contains `old` and begins `offset` bytes after the start of a block: zeros,
-/// compressible or random bytes, of which one half of each block or all of them are what is there already.
+/// Content of a write similar to that of file systems, to a range that contains `old` and begins `offset` bytes after
+/// the start of a block: zeros, compressible or random bytes. Half of each block, or all of it, may be unchanged.
 pub fn overwrite(rng: &mut Rng, old: &[u8], offset: usize, block_size: usize) -> Vec<u8> {
     let mut data = vec![0; old.len()];
     match rng.u8(..8) {
@@ -82,7 +82,7 @@ mod tests {
         let old = noise(2, 2 * BLOCK);
         let mut seen = BTreeSet::new();
         for _ in 0..200 {
-            // The range begins with a second half.
+            // The range begins with the second half of a block.
             let new = overwrite(&mut rng, &old, BLOCK / 2, BLOCK);
             let halves = old.chunks(BLOCK / 2).zip(new.chunks(BLOCK / 2));
             let kept: Vec<bool> = halves.map(|(old, new)| old == new).collect();

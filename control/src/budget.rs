@@ -1,8 +1,9 @@
-//! Limits on what a peer may cost: bytes, connections, refused requests, time and log lines.
+//! Limits on the resources that a peer may use: bytes, connections, refused requests, time and log lines.
 //!
-//! Everything that arrives from outside is charged to one of these types before it takes effect. A charge over the
-//! limit is a [`Failure`] that names the limit and ends the session or connection of the peer that caused it; the server
-//! continues. A request over a limit is refused with that failure. None of these types does I/O or reads a clock: callers pass the time.
+//! All input from peers is charged to one of these types before it takes effect. A charge over the limit is a
+//! [`Failure`] that names the limit and ends the session or connection of the peer that caused it; the server
+//! continues. A request over a limit is refused with that failure. None of these types does I/O or reads a clock:
+//! callers pass the time.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -80,7 +81,7 @@ impl Quota {
     ///
     /// # Errors
     ///
-    /// The limit would be exceeded; nothing is charged then.
+    /// The limit would be exceeded; in this case, nothing is charged.
     pub fn charge(&mut self, amount: u64) -> Result<(), Failure> {
         let used = self.used.saturating_add(amount);
         if used > self.limit {
@@ -99,10 +100,10 @@ impl Quota {
     }
 }
 
-/// Limits the connections that wait for their first request, in total and per address. A further connection displaces
-/// a waiting one, so that idle connections do not lock out a client that sends its request. The displaced connection
-/// is one of the same address if that has used up its share, otherwise one of the address with the most connections:
-/// no address can displace the connections of addresses that have fewer.
+/// Limits the connections that wait for their first request, in total and per address. A further connection displaces a
+/// waiting one, so that idle connections do not lock out a client that sends its request. The displaced connection is
+/// from the same address if that address has reached its limit, otherwise from the address with the most connections:
+/// an address cannot displace the connections of addresses that have fewer.
 #[derive(Debug)]
 pub struct Connections {
     total: usize,

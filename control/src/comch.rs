@@ -27,12 +27,12 @@ const FIRST_REQUEST: Duration = Duration::from_secs(30);
 /// Maximum number of events taken from the progress engine before the first of them is handled.
 const PENDING_EVENTS: usize = 256;
 
-/// Time for a client whose session has ended to disconnect by itself.
+/// Time limit for a client to disconnect by itself after the end of its session.
 const LEAVE: Duration = Duration::from_secs(1);
 
-/// Serves one client of a Comch server at a time: the first that sends a request which begins a session.
+/// Serves one client of a Comch server at a time: the first client that sends a request which begins a session.
 ///
-/// As with [`TcpServerChannel`](super::TcpServerChannel), clients that have not sent such a request wait side by side,
+/// As with [`TcpServerChannel`](super::TcpServerChannel), clients that have not sent such a request wait concurrently,
 /// and [`ChannelEvent::Connected`] reports that one of them has begun a session.
 pub struct ComchServerChannel {
     // Declared before the progress engine that it needs to stop.
@@ -52,7 +52,7 @@ pub struct ComchServerChannel {
 /// A client that has not begun a session.
 struct Waiting {
     session: Session,
-    /// Its events other than messages.
+    /// Events of the client other than messages.
     early: VecDeque<ChannelEvent>,
     early_quota: Quota,
     deadline: Deadline,
@@ -76,7 +76,7 @@ impl Waiting {
     ///
     /// # Errors
     ///
-    /// Too many events.
+    /// The maximum number of events has been reached.
     fn keep(&mut self, event: ChannelEvent) -> Result<(), Failure> {
         self.early_quota.charge(1)?;
         self.early.push_back(event);
@@ -149,10 +149,10 @@ impl ComchServerChannel {
     }
 
     /// Ends the client's session, if there is one, so that the next client can be served. Consumers and producers on
-    /// its connection must have been destroyed, or it stays connected until they are.
+    /// its connection must have been destroyed, otherwise the client remains connected until they are.
     ///
-    /// A client that `leaves` by itself, because its session is complete, has a second to do so; any other is
-    /// disconnected at once.
+    /// A client that `leaves` by itself, because its session is complete, has a second to do so; any other client is
+    /// disconnected immediately.
     pub fn next_client(&mut self, leaves: bool) {
         let session = std::mem::replace(&mut self.session, Session::new(self.peer.clone()));
         self.early.clear();
@@ -172,7 +172,7 @@ impl ComchServerChannel {
             }
             pe.touch();
             match server.disconnect(connection) {
-                // Messages are in flight, or an abandoned thread has a consumer there: retried later.
+                // Retried later: messages are in flight, or an abandoned thread has a consumer on the connection.
                 Err(error) if matches!(error.code, ErrorCode::AGAIN | ErrorCode::IN_USE) => true,
                 Err(error) if error.code != ErrorCode::NOT_CONNECTED => {
                     tracing::warn!("a client cannot be disconnected: {error}");
@@ -212,8 +212,8 @@ impl ComchServerChannel {
         waiting.position(|waiting| waiting.session.is_mine(connection))
     }
 
-    /// Takes the next event: the client's before those of other connections, so that a client which has disconnected
-    /// does not cause the next one to be refused.
+    /// Takes the next event. Events of the client come before those of other connections, so that a client that has
+    /// disconnected does not cause the next one to be refused.
     fn take_pending(&mut self) -> Option<ComchEvent> {
         let mine = |event: &ComchEvent| self.session.is_mine(connection_of(event));
         match self.pending.iter().position(mine) {
@@ -229,7 +229,7 @@ impl ComchServerChannel {
     }
 
     /// Accepts a new connection, which waits for its first request unless a client is being served. When too many
-    /// wait, the oldest is rejected: an initiator sends its request as soon as it is connected.
+    /// connections wait, the oldest is rejected: an initiator sends its request as soon as it is connected.
     fn admit(&mut self, connection: Connection) {
         if self.session.is_taken() {
             return self.refuse(connection);
@@ -238,7 +238,7 @@ impl ComchServerChannel {
             let message = format!(
                 "{WAITING_CONNECTIONS} connections wait to send their first request already"
             );
-            // In order of arrival: see `begin`.
+            // Connections are in order of arrival: see `begin`.
             let oldest = self.waiting.remove(0);
             if let Some(oldest) = oldest.session.connection {
                 self.reject(oldest, &Failure::new(ErrorCode::FULL, message));
@@ -268,7 +268,7 @@ impl ComchServerChannel {
                     return Some(ChannelEvent::Connected);
                 }
                 Err(failure) => {
-                    // `remove`, not `swap_remove`: the others stay in order.
+                    // `remove`, not `swap_remove`, to keep the order of the other connections.
                     let waiting = self.waiting.remove(index);
                     self.end_waiting(waiting, &failure);
                 }
@@ -285,7 +285,7 @@ impl ComchServerChannel {
         }
     }
 
-    /// Reports to a further client that another one is being served.
+    /// Informs another client that a client is already being served.
     fn refuse(&mut self, connection: Connection) {
         tracing::warn!("refused a further client of the {}", self.peer);
         let message = "this storage service serves another initiator and only one at a time";
@@ -368,7 +368,7 @@ impl ControlChannel for ComchServerChannel {
             if *at > now {
                 interest.until(*at);
             } else {
-                // It could not be disconnected yet, and no event will report when it can be.
+                // The connection could not be disconnected yet, and no event will report when it can be.
                 interest.polled();
             }
         }
@@ -378,7 +378,7 @@ impl ControlChannel for ComchServerChannel {
     fn flush(&mut self, _within: Duration) {}
 }
 
-/// Connection that an event belongs to.
+/// Connection to which an event belongs.
 fn connection_of(event: &ComchEvent) -> &Connection {
     match event {
         ComchEvent::Connected(connection)
@@ -401,7 +401,7 @@ pub struct ComchClientChannel {
     give_up_at: Instant,
     timeout: Duration,
     retry: Duration,
-    /// Reason of a failed attempt: of the last one that the SDK has explained, because it limits its messages.
+    /// Reason of the last failed attempt that the SDK has explained: the SDK limits the rate of its messages.
     reason: Option<String>,
     /// The first failure to connect was logged.
     is_announced: bool,
@@ -451,7 +451,8 @@ impl ComchClientChannel {
         self.session.connection.clone()
     }
 
-    /// Makes a call that may fail because there is no server, without its messages in the log. Stores the reason.
+    /// Makes a call that may fail because the server does not exist yet, without its messages in the log. Stores the
+    /// reason.
     fn attempt<R>(&mut self, call: impl FnOnce(&mut Self) -> R) -> R {
         let (result, reason) = doca::without_sdk_messages(|| doca::with_sdk_reason(|| call(self)));
         if reason.is_some() {
@@ -461,7 +462,7 @@ impl ComchClientChannel {
     }
 
     fn reason(&self) -> &str {
-        // The SDK may say nothing.
+        // The SDK may not have logged a reason.
         self.reason.as_deref().unwrap_or(
             "no service with this name is reached through this device; start it first, with the same --command-channel-name, and this device's \
              PCI address as its --representor",
@@ -486,7 +487,7 @@ impl ComchClientChannel {
     }
 
     fn timed_out(&self) -> Failure {
-        // Not refused at once: a device may connect although it does not report that it can.
+        // Not refused immediately: a device may be able to connect although it does not report that capability.
         let wrong_device = self
             .device
             .info()
@@ -512,7 +513,7 @@ impl ComchClientChannel {
         Failure::timed_out(format_args!("the {}: {reason}", self.peer), self.timeout)
     }
 
-    /// Creates a client if there is none, or if the previous one found no server.
+    /// Creates a client if none exists, or if the previous one found no server.
     fn connect_again(&mut self) -> Result<(), Failure> {
         if Instant::now() >= self.give_up_at {
             return Err(self.timed_out());
@@ -618,7 +619,7 @@ impl ControlChannel for ComchClientChannel {
     fn flush(&mut self, _within: Duration) {}
 }
 
-/// State common to server and client: their one connection.
+/// State common to server and client: the connection to the peer.
 struct Session {
     peer: String,
     connection: Option<Connection>,
@@ -636,7 +637,7 @@ impl Session {
         }
     }
 
-    /// Returns `true` if there is or was a peer.
+    /// Returns `true` if a peer is or was connected.
     fn is_taken(&self) -> bool {
         self.connection.is_some() || self.closed
     }
@@ -670,7 +671,7 @@ impl Session {
         self.sent(server.send(connection, &message.encode_to_vec()))
     }
 
-    /// Returns the next event. Messages received before the disconnection come before [`ChannelEvent::Closed`].
+    /// Returns the next event. Messages received before the disconnection are returned before [`ChannelEvent::Closed`].
     fn next(&mut self) -> Result<Option<ChannelEvent>, Failure> {
         let message = self.decoder.next().map_err(|error| {
             Failure::from(error).context(format_args!("message from the {}", self.peer))
@@ -743,9 +744,9 @@ impl Session {
 /// A progress engine that is waited for by its notification descriptor. Polling it does not sleep.
 ///
 /// `doca_pe_progress` sleeps up to 50 ms when it has nothing to do, and for this engine only. The main thread also
-/// waits for workers, sockets and signals: each of the few dozen steps of a session's init would take that long. So
-/// the engine is armed before the thread waits, and progressed only when its descriptor is readable or its contexts
-/// have been used since.
+/// waits for workers, sockets and signals: each of the few dozen steps of a session's init would take that long.
+/// Therefore the engine is armed before the thread waits, and progressed only when its descriptor is readable or its
+/// contexts have been used since.
 pub(crate) struct Engine {
     pe: Pe,
     armed: Cell<bool>,
@@ -781,9 +782,9 @@ impl Engine {
         if !self.armed.get() {
             match self.pe.arm() {
                 Ok(true) => self.armed.set(true),
-                // There are pending events.
+                // Events are pending.
                 Ok(false) => return interest.until(Instant::now()),
-                // There are pending events, or the engine has no notifications.
+                // Events are pending, or the engine has no notifications.
                 Err(_) => return interest.polled(),
             }
         }

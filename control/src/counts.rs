@@ -1,4 +1,4 @@
-//! Counters of a process: events that a peer causes. Its metrics show them.
+//! Counters of a process for events that peers cause, which its metrics include.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

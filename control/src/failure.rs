@@ -34,12 +34,12 @@ impl Failure {
         Self::new(ErrorCode::INVALID_VALUE, message)
     }
 
-    /// Not allowed by the protocol in this state: `UNEXPECTED`.
+    /// Not permitted by the protocol in this state: `UNEXPECTED`.
     pub fn unexpected(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::UNEXPECTED, message)
     }
 
-    /// Shutdown was requested while the program was `doing` something.
+    /// Shutdown was requested during the operation `doing`.
     pub fn aborted(doing: impl fmt::Display) -> Self {
         Self::new(
             ErrorCode::CONNECTION_ABORTED,
@@ -144,7 +144,7 @@ pub fn unexpected(came: &Payload, expected: MessageType) -> Failure {
 pub struct FirstFailure(Option<Failure>);
 
 impl FirstFailure {
-    /// Stores a failure, unless there is one.
+    /// Stores a failure, unless one is already stored.
     #[cold]
     pub fn keep(&mut self, failure: Failure) {
         self.0.get_or_insert(failure);

@@ -1,13 +1,13 @@
 //! Control channels: the same messages over TCP and over Comch, behind one small interface.
 //!
-//! Channels never block. The main thread polls each for its [`ChannelEvent`]s, and when there are none it sleeps in
+//! Channels never block. The main thread polls each for its [`ChannelEvent`]s, and when there are none, sleeps in
 //! [`Waiter::wait`] until a channel, a signal or a worker thread needs it.
 //!
-//! Roles and the client (`volume`) share the channels and what these need: the error of all of them ([`Failure`]), limits on what a
-//! peer may cost ([`budget`]), addresses and TLS ([`network`]), the shutdown of the program ([`shutdown`]), and the identity of a
-//! storage ([`verifier`]).
+//! Roles and the client (`volume`) share the channels and what these need: their common error type ([`Failure`]),
+//! limits on the resources that a peer may use ([`budget`]), addresses and TLS ([`network`]), the shutdown of the
+//! program ([`shutdown`]), and the identity of a storage ([`verifier`]).
 #![forbid(unsafe_code)]
-// They panic if the stream is closed or full.
+// These macros panic if the stream is closed or full.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod budget;
@@ -37,10 +37,11 @@ pub use tcp::{TcpClientChannel, TcpServerChannel};
 /// Returns `true` for a request that begins a session.
 pub type Opens = fn(&Payload) -> bool;
 
-/// Charges a request of a client without a session that does not begin one, and returns the error to answer it with.
+/// Charges a request of a client without a session that does not begin a session, and returns the error with which to
+/// answer it.
 ///
 /// # Errors
-/// The client has sent too many of these.
+/// The client has sent too many such requests.
 fn refusal(request: &Message, refused: &mut Quota, peer: &str) -> Result<Message, Failure> {
     REFUSED_REQUESTS.increment();
     refused.charge(1)?;
@@ -74,14 +75,14 @@ pub trait ControlChannel {
     ///
     /// # Errors
     ///
-    /// There is no peer yet, or the channel is broken.
+    /// No peer is connected yet, or the channel has failed.
     fn send(&mut self, message: &Message) -> Result<(), Failure>;
 
     /// Returns the next event, if there is one.
     ///
     /// # Errors
     ///
-    /// The peer violated the protocol, or the channel is broken. It cannot be used afterwards.
+    /// The peer violated the protocol, or the channel has failed. The channel cannot be used afterwards.
     fn poll(&mut self) -> Result<Option<ChannelEvent>, Failure>;
 
     /// Registers the descriptors or times to wait for.
@@ -100,8 +101,8 @@ fn not_connected(peer: &str) -> Failure {
 
 // Sleeping until an event of any source.
 
-/// First and longest sleep between two polls of a progress engine without a file descriptor. At the longest, polling
-/// costs far below 1 % of a core.
+/// First and longest sleep between two polls of a progress engine without a file descriptor. With the longest sleep,
+/// polling takes far less than 1 % of a core.
 const FIRST_SLEEP: Duration = Duration::from_micros(50);
 const LONGEST_SLEEP: Duration = Duration::from_millis(50);
 
@@ -135,7 +136,8 @@ impl<'a> Interest<'a> {
     }
 }
 
-/// Puts the main thread to sleep. Sleeps grow without events and are short again after one.
+/// Blocks the main thread until there may be an event. The sleeps between polls become longer without events, and are
+/// short again after an event.
 #[derive(Debug)]
 pub struct Waiter {
     shutdown: Shutdown,
@@ -152,7 +154,7 @@ impl Waiter {
         }
     }
 
-    /// Records an event: more may follow soon.
+    /// Records an event: further events may follow soon.
     pub fn active(&mut self) {
         self.sleep = FIRST_SLEEP;
     }
@@ -205,7 +207,7 @@ impl Waiter {
         let timeout = interest
             .until
             .map(|until| timespec(until.saturating_duration_since(now)));
-        // A request from now on is a wake-up.
+        // A shutdown request from now on is a wake-up.
         if !is_interrupted {
             // A failure (EINTR, for example) is a spurious wake-up.
             let _ = poll(&mut descriptors, timeout.as_ref());

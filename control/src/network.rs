@@ -1,5 +1,5 @@
-//! Hosts and ports, which are resolved when they are used; TLS of servers, and the names that their certificates must match; listening
-//! Unix sockets that only their owner can connect to.
+//! Hosts and ports, whose names are resolved for each use; TLS of servers, and the names that their certificates must
+//! match; listening Unix sockets that only their owner can connect to.
 
 use std::fmt;
 use std::io;
@@ -51,7 +51,8 @@ impl fmt::Display for Host {
     }
 }
 
-/// Returns `true` if the text is a host name. A name that ends in a number is not: it is a mistyped IPv4 address.
+/// Returns `true` if the text is a host name. A name whose last label is a number is not valid, because it is a
+/// mistyped IPv4 address.
 fn is_host_name(text: &str) -> bool {
     let is_label = |label: &str| {
         let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
@@ -132,8 +133,8 @@ impl HostPort {
 /// Unanswered lookups, one per name.
 static PENDING: Mutex<Vec<(HostPort, Weak<Lookup>)>> = Mutex::new(Vec::new());
 
-/// A lookup of a host name on a thread of its own: a resolver may take minutes to answer. Lookups of the same name
-/// share a thread, so that the number of threads does not grow with that of sessions.
+/// A lookup of a host name on a separate thread, because a resolver may take minutes to answer. Lookups of the same
+/// name share a thread, so that the number of threads does not increase with the number of sessions.
 #[derive(Debug)]
 pub struct Lookup {
     /// `None` until the resolver has answered.
@@ -180,7 +181,7 @@ impl Lookup {
         answer.is_some()
     }
 
-    /// Returns the answer; `None` while there is none.
+    /// Returns the result; `None` until the lookup has completed.
     #[must_use]
     pub fn answer(&self) -> Option<Result<Vec<SocketAddr>, Arc<io::Error>>> {
         let answer = self.answer.lock().unwrap_or_else(PoisonError::into_inner);
@@ -272,7 +273,7 @@ impl UnixServer {
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                     std::fs::remove_file(path).map_err(system)?;
                 }
-                // A process whose backlog is full listens, too.
+                // A process whose backlog is full also listens.
                 _ => return Err(ListenError::InUse(path.to_owned())),
             },
         }
@@ -280,7 +281,7 @@ impl UnixServer {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let socket =
                 rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-            // The file inherits the socket's mode, so others can never connect, not even briefly.
+            // The file inherits the socket's mode, so other users cannot connect at any time.
             fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
             rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
             rustix::net::listen(&socket, backlog)?;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::pipe::{PipeFlags, pipe_with};
 
-/// Wakes the main thread from [`Waiter::wait`](crate::Waiter::wait). Cheap to clone, usable from any thread.
+/// Wakes the main thread from [`Waiter::wait`](crate::Waiter::wait). Inexpensive to clone, and usable from any thread.
 #[derive(Debug, Clone)]
 pub struct Waker {
     pipe: Arc<(OwnedFd, OwnedFd)>,

@@ -52,7 +52,7 @@ mod tests {
         }
     }
 
-    /// Begins a session with this request, and waits until the server serves it.
+    /// Begins a session with this request, and waits until the server serves the client.
     fn begin(client: &mut TcpClientChannel, server: &mut TcpServerChannel, message_id: u32) {
         assert_eq!(next(client), Ok(ChannelEvent::Connected));
         client.send(&request(message_id)).expect("sent");
@@ -61,8 +61,8 @@ mod tests {
         assert_eq!(server.poll(), Ok(Some(first)));
     }
 
-    /// Messages that the server sends to a connection until it is closed; asserts that the server reports no event
-    /// meanwhile.
+    /// Messages that the server sends on a connection until it is closed; asserts that the server reports no event in
+    /// that time.
     fn received(server: &mut TcpServerChannel, mut stream: TcpStream) -> Vec<Payload> {
         stream.set_nonblocking(true).expect("non-blocking");
         let deadline = Instant::now() + TIMEOUT;
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(codes, [ErrorCode::IN_USE.0]);
     }
 
-    /// A client may disconnect between being polled and the accept of the next one.
+    /// A client may disconnect between a poll of its connection and the accept of the next client.
     #[test]
     fn client_that_is_accepted_after_the_last_has_hung_up_is_served() {
         let (mut server, address) = server();
@@ -306,7 +306,7 @@ mod tests {
         let mut first = TcpClientChannel::connect(address);
         begin(&mut first, &mut server, 4);
         drop(first);
-        // Connected before the server has seen that the first has disconnected.
+        // The client connects before the server has detected that the first client has disconnected.
         let mut second = TcpClientChannel::connect(address);
         assert_eq!(next(&mut second), Ok(ChannelEvent::Connected));
         assert_eq!(next(&mut server), Ok(ChannelEvent::Closed));
@@ -347,7 +347,7 @@ mod tests {
             ("127.0.0.1", "localhost"),
             ("localhost", "localhost"),
             ("::1", "[::1]"),
-            // If the name has addresses of both families, the first refuses the connection.
+            // If the name has addresses of both families, the first address refuses the connection.
             ("::1", "localhost"),
             ("::", "127.0.0.1"),
         ] {

@@ -1,6 +1,6 @@
-//! Verifier of a storage: its identity, and the incarnations of its members. It travels with each session, so that a client notices that
-//! another storage has taken the place of the one it knew, or that writes were lost that it had been told are stored (the write verifier
-//! of NFS: RFC 1813, COMMIT).
+//! Verifier of a storage: its identity, and the incarnations of its members. Each session transfers it, so that a
+//! client detects that the storage was replaced by another one, or that acknowledged writes were lost (the write
+//! verifier of NFS: RFC 1813, COMMIT).
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use wire::control::StorageVerifier;
 pub struct StorageId(pub u128);
 
 impl StorageId {
-    /// Its first half, which its first 16 digits show.
+    /// The first half of the identity, which corresponds to its first 16 digits.
     #[must_use]
     pub fn half(self) -> u64 {
         (self.0 >> 64) as u64
@@ -34,9 +34,9 @@ pub struct Verifier {
     pub identity: StorageId,
     /// `true` if the storage is in the memory of a process: another process is another storage.
     pub is_in_memory: bool,
-    /// Number of members that must have kept their incarnation, so that acknowledged writes are not lost.
+    /// Number of members that must have the same incarnation as before, so that acknowledged writes are not lost.
     pub quorum: u32,
-    /// By member; `None` for one that does not have all acknowledged writes now.
+    /// By member; `None` for a member that currently lacks acknowledged writes.
     pub incarnations: Vec<Option<Incarnation>>,
 }
 
@@ -52,8 +52,8 @@ impl Verifier {
         }
     }
 
-    /// Returns `true` if the storage still has all writes that it acknowledged when `before` was its verifier: enough members had all of
-    /// them then, have not lost any, and have all writes now.
+    /// Returns `true` if the storage still has all writes that it acknowledged when `before` was its verifier: enough
+    /// members had all of them at that time, have not lost any, and have all writes now.
     #[must_use]
     pub fn has_kept_since(&self, before: &Self) -> bool {
         let members = self.incarnations.iter().zip(&before.incarnations);
@@ -63,8 +63,8 @@ impl Verifier {
             && kept.count() >= self.quorum.max(before.quorum) as usize
     }
 
-    /// Adds the incarnations that members had when they were last known, for those that are missing now. A member that is current again was rebuilt, and has all
-    /// acknowledged writes; unless it has another incarnation then, it has lost none since.
+    /// Adds the last known incarnations of members that are missing now. A member that is current again was rebuilt,
+    /// and has all acknowledged writes; it has lost no writes since, unless its incarnation differs.
     #[must_use]
     pub fn with_known(mut self, before: &Self) -> Self {
         if self.identity == before.identity {
@@ -111,7 +111,8 @@ impl From<&StorageVerifier> for Verifier {
     }
 }
 
-/// Derives an identifier from others: FNV-1a with 128 bits. The same in all processes and versions. Not 0.
+/// Derives an identifier from other identifiers: FNV-1a with 128 bits. The result is the same in all processes and
+/// versions, and is never 0.
 #[must_use]
 pub fn derived(parts: &[&[u8]]) -> u128 {
     const OFFSET_BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
@@ -123,18 +124,19 @@ pub fn derived(parts: &[&[u8]]) -> u128 {
     hash.max(1)
 }
 
-/// Identities of the storages that a service has served: it does not take another one for the same.
+/// Identities of the storages that a service has served, so that it does not mistake another storage for the same one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct KnownStorage {
     known: Option<(StorageId, bool)>,
 }
 
 impl KnownStorage {
-    /// Accepts the first storage, any later one with the same identity, and any in place of one in memory, which ends with its process.
+    /// Accepts the first storage, any later one with the same identity, and any storage in place of one in memory,
+    /// which only exists as long as its process.
     ///
     /// # Errors
     ///
-    /// Another storage than before, with both identities.
+    /// The storage is not the same as before; the error contains both identities.
     pub fn accept(&mut self, found: StorageId, is_in_memory: bool) -> Result<(), OtherStorage> {
         self.check(found).map_err(|other| OtherStorage {
             is_in_memory,
@@ -148,7 +150,7 @@ impl KnownStorage {
     ///
     /// # Errors
     ///
-    /// Another storage than before, with both identities.
+    /// The storage is not the same as before; the error contains both identities.
     pub fn check(&self, found: StorageId) -> Result<(), OtherStorage> {
         match self.known {
             Some((expected, false)) if expected != found => Err(OtherStorage {
@@ -161,7 +163,7 @@ impl KnownStorage {
     }
 }
 
-/// Another storage has taken the place of a known one.
+/// A known storage was replaced by another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[error(
     "expected the storage {expected}, found {found}{}", if *is_in_memory { ", which is in the memory of a process" } else { "" }
@@ -199,7 +201,7 @@ mod tests {
         let three = verifier(&[1, 2, 3], 2);
         for (now, expected) in [
             ([1, 2, 3], true),
-            // One has lost its writes, is missing, or is stale.
+            // One member has lost its writes, is missing, or is stale.
             ([9, 2, 3], true),
             ([1, 0, 3], true),
             ([9, 8, 3], false),
@@ -218,7 +220,7 @@ mod tests {
         assert!(verifier(&[1, 2, 3], 2).has_kept_since(&without));
         assert!(!verifier(&[1, 2, 9], 2).has_kept_since(&without));
         assert!(!verifier(&[1, 0, 0], 2).has_kept_since(&without));
-        // Without degraded mode, every member must have kept all.
+        // Without degraded mode, every member must have the same incarnation.
         assert!(!verifier(&[1, 2, 9], 3).has_kept_since(&verifier(&[1, 2, 3], 3)));
         assert!(!verifier(&[1, 2, 9], 2).has_kept_since(&verifier(&[1, 2, 3], 3)));
         assert!(!verifier(&[1, 2], 2).has_kept_since(&three));

@@ -11,7 +11,7 @@ use wire::control::{Message, Payload};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A server name that no other test uses: tests run in parallel, and so do runs of this program.
+/// A server name that is unique to this test: tests run in parallel, as may several runs of this program.
 fn name(test: &str) -> String {
     static NAMES: AtomicU32 = AtomicU32::new(0);
     let number = NAMES.fetch_add(1, Ordering::Relaxed);
@@ -33,7 +33,7 @@ fn client(name: &str, within: Duration) -> ComchClientChannel {
     ComchClientChannel::connect(&device, name, within).expect("progress engine")
 }
 
-/// Returns the next event of `channel`, polling the other side meanwhile.
+/// Returns the next event of `channel`, polling the other side in the meantime.
 fn next(channel: &mut dyn ControlChannel, other: &mut dyn ControlChannel) -> ChannelEvent {
     let mut waiter = Waiter::new(Shutdown::new().expect("pipe"));
     let deadline = Instant::now() + TIMEOUT;
@@ -46,7 +46,7 @@ fn next(channel: &mut dyn ControlChannel, other: &mut dyn ControlChannel) -> Cha
             "nothing from the {}",
             channel.peer()
         );
-        // No event is expected at the other side; polling it makes progress.
+        // The other side has no event to report; polling it makes progress.
         assert_eq!(other.poll(), Ok(None));
         waiter.wait(&[channel, other], Some(deadline));
     }
@@ -94,7 +94,7 @@ fn messages_pass_both_ways_and_arrive_before_the_disconnection() {
     assert_eq!(client.poll(), Ok(Some(ChannelEvent::Closed)));
 }
 
-/// Polls a client that cannot connect until it gives up; returns its error.
+/// Polls a client that cannot connect until it fails; returns its error.
 fn given_up(mut client: ComchClientChannel) -> String {
     let start = Instant::now();
     loop {
@@ -118,7 +118,7 @@ fn client_without_a_server_times_out() {
     assert!(text.contains("control-absent"), "{text}");
 }
 
-/// A service runs on the DPU's device, so the advice to start it would be wrong.
+/// A service runs on the DPU's device, so the advice to start it there would be wrong.
 #[test]
 fn client_on_the_device_of_the_dpu_is_told_to_choose_another() {
     let name = name("dpu");
@@ -135,7 +135,7 @@ fn client_on_the_device_of_the_dpu_is_told_to_choose_another() {
 
 #[test]
 fn error_of_a_missing_server_says_where_it_was_looked_for_and_where_one_is() {
-    // The SDK logs the reason of 10 attempts per second, those of other tests included.
+    // The SDK logs the reason of 10 attempts per second, including those of other tests.
     let within = Duration::from_millis(2500);
     let text = given_up(client(&name("nowhere"), within));
     let directory = std::env::var("SOFTDOCA_RUNTIME_DIR").unwrap_or("softdoca".to_owned());
@@ -155,7 +155,7 @@ fn error_of_a_missing_server_says_where_it_was_looked_for_and_where_one_is() {
 #[test]
 fn server_that_does_not_answer_is_told_from_one_that_does_not_exist() {
     let name = name("silent");
-    // It is not polled, so it accepts no client.
+    // The server is not polled, so it accepts no client.
     let _server = server(&name);
     let text = given_up(client(&name, Duration::from_millis(300)));
     assert!(text.contains("does not answer"), "{text}");
@@ -207,7 +207,7 @@ fn clients_are_served_one_after_the_other() {
     let first = connect(&name, &mut server);
     server.next_client(true);
     drop(first);
-    // A client whose disconnection is seen late, when the next one has already connected.
+    // The disconnection of a client is detected late, when the next client has already connected.
     let second = connect(&name, &mut server);
     drop(second);
     let mut third = client(&name, TIMEOUT);
@@ -218,14 +218,14 @@ fn clients_are_served_one_after_the_other() {
         next(&mut server, &mut nobody),
         ChannelEvent::Message(message(Payload::QueryStorageRequest))
     );
-    // A client that stays connected is disconnected.
+    // A client that does not disconnect by itself is disconnected.
     server.next_client(false);
     assert_eq!(next(&mut third, &mut server), ChannelEvent::Closed);
     connect(&name, &mut server);
 }
 
-/// Returns the next event of `channel`, which must come. The other sides are polled meanwhile, and their events
-/// collected.
+/// Returns the next event of `channel`; fails if there is none. The other sides are polled in the meantime, and their
+/// events collected.
 fn next_of(
     channel: &mut dyn ControlChannel,
     others: &mut [&mut dyn ControlChannel],
@@ -259,8 +259,8 @@ fn further_client_is_refused_and_its_events_do_not_reach_the_session() {
     };
     assert_eq!(error.error_code, ErrorCode::IN_USE.0);
 
-    // It stays connected, sends requests and starts a consumer until it is disconnected. The session has the events of
-    // the first client only.
+    // The client stays connected, sends requests and starts a consumer until it is disconnected. The session has only
+    // the events of the first client.
     let (pe, device) = (
         Pe::new().expect("engine"),
         Device::open("3b:00.0").expect("host"),
@@ -340,8 +340,8 @@ fn disconnection_of_one_client_leaves_others_connected() {
     let mut first = connect(&name, &mut server);
     let mut second = client(&name, TIMEOUT);
     second.poll().expect("on its way");
-    // The service ends the session before it has seen the disconnection of the first, and before it has seen the
-    // second.
+    // The service ends the session before it has detected the disconnection of the first client, and before it has
+    // detected the second client.
     server.next_client(false);
     begin(&mut second, &mut server);
     let mut nobody = client("nobody", TIMEOUT);
@@ -355,7 +355,7 @@ fn client_connecting_while_another_disconnects_is_not_refused() {
     let mut server = server(&name);
     let first = connect(&name, &mut server);
     let mut second = client(&name, TIMEOUT);
-    // It connects, and the server, which is not polled meanwhile, finds both events at once.
+    // The second client connects, and the server, which is not polled in the meantime, finds both events together.
     second.poll().expect("on its way");
     drop(first);
     let mut heard = Vec::new();
@@ -378,7 +378,7 @@ fn sleeps() -> u64 {
         .expect("a count")
 }
 
-/// A thread that polls a channel waits for other events, too: it must sleep in its waiter only.
+/// A thread that polls a channel also waits for other events: it must sleep only in its waiter.
 #[test]
 fn polling_an_idle_peer_does_not_sleep() {
     let name = name("silent");
@@ -399,7 +399,7 @@ fn polling_an_idle_peer_does_not_sleep() {
         assert_eq!(server.poll(), Ok(None));
         slept += sleeps() - before;
     }
-    // Not 0: another thread may hold a lock of the C library, and pages of a program that was just linked are read from disk.
+    // Not 0: another thread may hold a lock of the C library, and pages of a newly linked program are read from disk.
     assert!(slept < 100, "{slept} sleeps in 1000 polls of each end");
     let answer = request.response(Payload::ShutdownResponse);
     server.send(&answer).expect("sent");
@@ -409,7 +409,7 @@ fn polling_an_idle_peer_does_not_sleep() {
     );
 }
 
-/// Activity of a peer wakes the waiter at once, before the end of a sleep.
+/// Activity of a peer wakes the waiter immediately, before the end of a sleep.
 #[test]
 fn message_ends_a_wait_without_a_deadline() {
     let name = name("waking");
@@ -423,7 +423,7 @@ fn message_ends_a_wait_without_a_deadline() {
     );
     let mut waiter = Waiter::new(Shutdown::new().expect("pipe"));
     for _ in 0..20 {
-        // Waits once for both, without polling them again before there is an event.
+        // Waits once for both, and does not poll them again before an event.
         waiter.wait(&[&client, &server], Some(Instant::now()));
         while client.poll() != Ok(None) || server.poll() != Ok(None) {}
         waiter.wait(&[&client], Some(Instant::now()));
@@ -464,7 +464,7 @@ fn oldest_idle_connection_is_displaced_by_a_client() {
     assert_eq!(next(&mut server, &mut asking), ChannelEvent::Connected);
 }
 
-/// Events of a client before its session are stored for it, within limits.
+/// Events of a client before its session are stored until it starts, within limits.
 #[test]
 fn too_many_consumers_before_the_first_request_end_the_connection() {
     let name = name("early");

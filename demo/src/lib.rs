@@ -4,10 +4,10 @@
 //!   three), and the initial data, made from a real file;
 //! * [`volume`]: the session without an initiator: NBD;
 //! * [`sessions`]: processes of the sessions and their command lines;
-//! * [`report`]: the table and the verdict.
+//! * [`report`]: the table and the result.
 
 #![forbid(unsafe_code)]
-// They panic if the stream is closed or full: see role_common::console.
+// `print!` and `eprint!` panic if the stream is closed or full: see role_common::console.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod plan;
@@ -133,7 +133,7 @@ fn try_run(options: &Options) -> Result<bool, Error> {
     } else {
         table::say!("{report}");
     }
-    // A volume only: no session is kept; the options were checked.
+    // With only a volume, no session is kept; the options have been checked.
     if let (true, Some(first)) = (options.keep && passed, plan.runs().first()) {
         let kept = sessions.keep(first)?;
         errln!("{kept}");

@@ -1,7 +1,7 @@
 //! `doca-storage-demo`: the demo and the roles that it runs, without the other commands of `doca-storage`, which take much
 //! longer to build.
 #![forbid(unsafe_code)]
-// They panic if the stream is closed or full: see role_common::console.
+// `print!` and `eprint!` panic if the stream is closed or full: see role_common::console.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 use std::ffi::OsString;

@@ -37,10 +37,11 @@ pub struct Plan {
 /// Expected counts of a successful session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expected {
-    /// Operations of the initiator: a write that is read back is one.
+    /// Operations of the initiator: a write that is read back is one operation.
     pub operations: u64,
     pub service_ios: u64,
-    /// I/Os of all targets. Those of a set may have more: flushes, after which the targets may reuse the space of earlier versions of blocks.
+    /// I/Os of all targets. Targets of a set may have additional I/Os: flushes, after which the targets may reuse the
+    /// space of earlier versions of blocks.
     pub target_ios: u64,
     pub has_further_target_ios: bool,
     /// Number of blocks that the service read without one of its targets.
@@ -199,7 +200,7 @@ pub enum Strategy {
 /// Data of an initiator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plain {
-    /// Its own pattern, different in each pass.
+    /// A separate pattern for each pass.
     Pattern,
     /// Data of the storage.
     Content,
@@ -285,8 +286,9 @@ impl Plan {
         ]
     }
 
-    /// Sessions for errors of three targets: each chunk of every block is read and recovered from the others, written by the generator or by
-    /// the service. Content that compresses has the reference's form; patterns, random bytes and other content are stored as chunks of a new set.
+    /// Sessions for errors of three targets: each chunk of every block is read, and recovered from the other chunks,
+    /// after it was written by the generator or by the service. Compressible content is stored in the reference's form;
+    /// patterns, random bytes and other content are stored as chunks of a new set.
     fn gga_runs(&self) -> [Run; 6] {
         let run = |title, strategy, plain, gga| Run {
             layout: Layout::Gga(gga),
@@ -311,7 +313,7 @@ impl Plan {
             };
             run(title, Strategy::WriteReadValidation, plain, gga)
         };
-        // Odd, so that a second pass recovers other blocks than the first.
+        // Odd, so that a second pass recovers different blocks than the first.
         const ODD: u32 = 3;
         let [first, second, third] = if self.content_geometry.is_compatible() {
             [
@@ -387,7 +389,7 @@ impl Gga {
 pub enum Storage {
     /// The data, in the generator's files.
     Content,
-    /// Zeros: blocks that were never written, which the reference's form has no way to read.
+    /// Zeros: blocks that were never written, which the reference's form cannot represent.
     Empty,
 }
 
@@ -400,7 +402,7 @@ impl Layout {
         }
     }
 
-    /// Subcommand of its service.
+    /// Subcommand of the layout's service.
     pub fn service(&self) -> &'static str {
         match self {
             Self::ZeroCopy => "zero-copy",
@@ -408,7 +410,7 @@ impl Layout {
         }
     }
 
-    /// The services and targets that it consists of.
+    /// The services and targets of the layout.
     pub fn kind(&self) -> deployment::implementation::Layout {
         match self {
             Self::ZeroCopy => deployment::implementation::Layout::ZeroCopy,
@@ -416,8 +418,8 @@ impl Layout {
         }
     }
 
-    /// Positions of the service and of the first target in the order of CPU allocation, after the initiator. The last
-    /// ones share CPUs if there are few: zero-copy services handle no data, gga services the most.
+    /// Positions of the service and of the first target in the order of CPU allocation, after the initiator. With few
+    /// CPUs, the last positions share them: zero-copy services handle no data, gga services the most.
     pub fn cpu_order(&self) -> (usize, usize) {
         match self {
             Self::ZeroCopy => (2, 1),
@@ -466,7 +468,7 @@ const BUNDLED_NAME: &str = "the bundled text";
 /// File with the data of the storage.
 #[derive(Debug)]
 pub struct Content {
-    /// Name of the source file, or of the embedded one.
+    /// Name of the source file, or of the embedded file.
     pub source: PathBuf,
     /// Size of the source in bytes.
     pub source_len: u64,
@@ -599,7 +601,7 @@ mod tests {
         }
     }
 
-    /// Returns `true` for wrong options whose error names this value.
+    /// Returns `true` for a usage error that names this value.
     fn is_usage(error: &Error, value: &str) -> bool {
         matches!(error, Error::Options(text) if text.contains(value))
     }

@@ -26,7 +26,7 @@ pub struct Row {
 
 #[derive(Debug, Serialize)]
 struct Measured {
-    /// Operations of the initiator: a write that is read back is one.
+    /// Operations of the initiator: a write that is read back is one operation.
     operations: u64,
     /// I/Os counted by the service and the targets.
     service_ios: u64,
@@ -43,7 +43,7 @@ struct Measured {
 }
 
 impl Row {
-    /// A successful session; it still fails if the roles' counts disagree.
+    /// A successful session; it is reported as failed if the roles' counts disagree.
     pub fn of(run: &Run, plan: &Plan, session: Session) -> Self {
         let measured = match Measured::from_session(&session) {
             Ok(measured) => measured,
@@ -160,7 +160,7 @@ impl Report {
         self.leftovers = leftovers;
     }
 
-    /// `true` if every session passed and no files were left.
+    /// `true` if every session passed and no files were left behind.
     pub fn passed(&self) -> bool {
         !self.sessions.is_empty()
             && self.sessions.iter().all(|row| row.passed)

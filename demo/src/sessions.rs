@@ -1,4 +1,4 @@
-//! The demo's sessions, one after the other in one sandbox: processes, command lines and files.
+//! The demo's sessions, which run consecutively in one sandbox: processes, command lines and files.
 
 use std::fmt;
 use std::io::Write as _;
@@ -178,7 +178,7 @@ fn document(role: &'static str, stdout: &str) -> Result<Value, Failure> {
     })
 }
 
-/// Writes incompressible data, the same in every run.
+/// Writes incompressible data, which is the same in every run.
 fn write_noise(path: &Path, length: u64) -> std::io::Result<()> {
     const PART: u64 = 1 << 20;
     let mut file = std::fs::File::create(path)?;
@@ -224,7 +224,7 @@ impl Sessions<'_> {
             running.push(table::shell_line(&command));
             processes.push(self.spawn_detached(part, command)?.to_string());
         }
-        // The service is stopped first: it would report an error if a target exited before it.
+        // The service is stopped first, because it would report an error if a target exited before it.
         processes.reverse();
         let initiator = table::shell_line(&self.roles.command_line(Part::Initiator)?);
         let directory = self.roles.keep();
@@ -246,7 +246,7 @@ impl Sessions<'_> {
         let log = log.map_err(Error::io("a log file"))?;
         let errors = log.try_clone().map_err(Error::io("a log file"))?;
         command.stdin(Stdio::null()).stdout(log).stderr(errors);
-        // In its own process group, so that Ctrl-C in this terminal does not stop it.
+        // In a separate process group, so that Ctrl-C in this terminal does not stop it.
         command.process_group(0);
         let process = command
             .spawn()
@@ -319,7 +319,7 @@ impl Sessions<'_> {
                 .args(["--matrix-type", self.plan.matrix_name()])
                 .args(["--trigger-recovery-read-every-n", &every]);
             if gga.is_set() {
-                // Without the scrub of a new set, whose I/Os would be counted.
+                // Disables the scrub of a new set, whose I/Os would be counted.
                 command
                     .args(["--logical-block-size", &self.plan.block_size.to_string()])
                     .args(["--scrub", "off"]);

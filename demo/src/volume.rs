@@ -106,7 +106,7 @@ pub fn run(sessions: &mut Sessions<'_>, image: Image, content: &Path) -> Result<
     }
 }
 
-/// Makes an image with the file, without privileges.
+/// Creates an image that contains the file, without privileges.
 fn make_file_system(content: &Path, directory: &Path) -> Result<Vec<u8>, Failure> {
     let make = || -> std::io::Result<(PathBuf, PathBuf)> {
         let tree = directory.join("tree");

@@ -14,7 +14,7 @@ use crate::process::{Exit, Failure, Process, Signal};
 use crate::redundancy::Redundancy;
 use crate::sandbox::Sandbox;
 
-/// Time for the last output of a process that has exited: its children may hold the pipes longer.
+/// Time limit for the last output of a process that has exited: its children may keep the pipes open longer.
 const DRAIN: Duration = Duration::from_secs(2);
 /// Polling interval of all waits.
 const TICK: Duration = Duration::from_millis(5);
@@ -69,7 +69,7 @@ impl Form {
         self.layout.targets().len()
     }
 
-    /// Block size of the targets in bytes, with which a set stores blocks of any content.
+    /// Block size of the targets in bytes, for sets, which store blocks of any content.
     pub fn chunk_size(self) -> usize {
         self.layout.chunk_size(self.block_size)
     }
@@ -86,21 +86,21 @@ struct Slot {
     starts: u32,
 }
 
-/// A deployment: its processes, with the command line and the logs of each. Each is started, restarted, inspected and stopped by its
-/// [`Part`]. Dropping a deployment terminates its processes.
+/// A deployment: its processes, with the command line and the logs of each. Each process is started, restarted,
+/// inspected and stopped by its [`Part`]. Dropping a deployment terminates its processes.
 ///
-/// A command line consists of the program, the caller's flags, and those by which the processes reach each other, which are added here:
-/// devices, ports, addresses and the channel's name.
+/// A command line consists of the program, the caller's flags, and the flags for the connections between the processes,
+/// which are added here: devices, ports, addresses and the channel's name.
 #[derive(Debug)]
 pub struct Deployment {
     layout: Layout,
-    /// Time in which a process has to start, to exit, or to log what is waited for.
+    /// Time limit for a process to start, to exit, or to log an awaited event.
     limit: Duration,
     ports: Vec<u16>,
     /// Layout of the service, and the ports at which it reaches the targets; `None` for the deployment's own.
     reached: Option<(Layout, Vec<u16>)>,
     channel: String,
-    /// `true` if targets have the flag for the address that they listen on; the reference's do not.
+    /// `true` if targets have the flag for the address that they listen on, which targets of the reference lack.
     binds: bool,
     parts: BTreeMap<Part, Slot>,
     // Dropped last, because dropping it removes the machines and the files.
@@ -112,7 +112,7 @@ impl Deployment {
     ///
     /// # Errors
     ///
-    /// There is no free port.
+    /// No port is free.
     pub fn new(sandbox: Sandbox, layout: Layout, limit: Duration) -> Result<Self, Failure> {
         Ok(Self {
             layout,
@@ -126,11 +126,11 @@ impl Deployment {
         })
     }
 
-    /// Terminates all processes and removes their command lines, to begin with another layout in the same sandbox.
+    /// Terminates all processes and removes their command lines, to start another layout in the same sandbox.
     ///
     /// # Errors
     ///
-    /// There is no free port.
+    /// No port is free.
     pub fn reset(&mut self, layout: Layout) -> Result<(), Failure> {
         self.parts.clear();
         self.ports = reserve_ports(&self.sandbox, layout)?;
@@ -139,13 +139,13 @@ impl Deployment {
         Ok(())
     }
 
-    /// A deployment of this project's roles with full redundancy, which serves consecutive sessions: each target stores its blocks in a
-    /// [backing file](Self::backing_file) and listens at its own address only, and three targets are a set. `limit` is the time in which a process has to start, to exit, or to
-    /// log what is waited for.
+    /// A deployment of this project's roles with full redundancy, which serves consecutive sessions: each target stores
+    /// its blocks in a [backing file](Self::backing_file) and listens only on its own address, and three targets are a
+    /// set. `limit` is the time limit for a process to start, to exit, or to log an awaited event.
     ///
     /// # Errors
     ///
-    /// There is no free port, or no program for a role.
+    /// No port is free, or no program for a role.
     pub fn serving(
         sandbox: Sandbox,
         implementation: &Implementation,
@@ -160,7 +160,7 @@ impl Deployment {
             for cpu in placement(part) {
                 command.args(["--cpu", &cpu.to_string()]);
             }
-            // In this format, the messages for users are on standard error, too.
+            // With this format, messages for users are also written to standard error.
             command.args(["--sessions", "forever", "--output", "json"]);
             Ok(command)
         };
@@ -202,7 +202,7 @@ impl Deployment {
         self.sandbox.path(&format!("{name}.blocks"))
     }
 
-    /// Program and flags of a part from its next start on, without those by which the processes reach each other.
+    /// Program and flags of a part from its next start on, without the flags for the connections between the processes.
     pub fn set_command(&mut self, part: Part, command: Command) {
         let empty = || Slot {
             command: Command::new(""),
@@ -219,8 +219,8 @@ impl Deployment {
         }
     }
 
-    /// Layout of the service from its next start on, and the ports, in the order of [`Layout::targets`], at which it reaches the targets, such
-    /// as those of a relay. By default, these are the deployment's own.
+    /// Layout of the service from its next start on, and the ports, in the order of [`Layout::targets`], at which the
+    /// service connects to the targets, such as those of a relay. By default, these are the deployment's own.
     pub fn reach_targets_at(&mut self, layout: Layout, ports: Vec<u16>) {
         self.reached = Some((layout, ports));
     }
@@ -234,7 +234,7 @@ impl Deployment {
     ///
     /// # Errors
     ///
-    /// There is no free port.
+    /// No port is free.
     ///
     /// # Panics
     ///
@@ -269,8 +269,8 @@ impl Deployment {
         (0..self.targets()).try_for_each(|target| self.start(Part::Target(target)))
     }
 
-    /// Starts a part, unless it is running, and waits until it is ready: until a target listens, a service waits for an initiator, a front
-    /// end serves. A target has its former port.
+    /// Starts a part, unless it is running, and waits until it is ready: until a target listens, a service waits for an
+    /// initiator, a front end serves. A restarted target has its former port.
     ///
     /// # Errors
     ///
@@ -305,7 +305,7 @@ impl Deployment {
     ///
     /// # Errors
     ///
-    /// It has exited, or is not ready in time; it is then terminated.
+    /// The part has exited, or is not ready in time; it is then terminated.
     pub fn wait_until_ready(&mut self, part: Part) -> Result<(), Failure> {
         let limit = self.limit;
         let port = match part {
@@ -331,7 +331,7 @@ impl Deployment {
         Ok(())
     }
 
-    /// The complete command line of a part, with the flags by which the processes reach each other.
+    /// The complete command line of a part, including the flags for the connections between the processes.
     ///
     /// # Errors
     ///
@@ -361,7 +361,7 @@ impl Deployment {
         {
             command.args(["--listen-address", &sandbox.address_of_target(target)]);
         }
-        // The caller may place a part elsewhere, such as in a runtime directory of its own.
+        // The caller may place a part elsewhere, for example in a separate runtime directory.
         command.envs(environment);
         Ok(match part {
             Part::Target(target) => sandbox.on_machine_of_target(target, command),
@@ -383,7 +383,7 @@ impl Deployment {
         self.parts.get(&part)?.process.as_ref()
     }
 
-    /// Takes the process of a part out of the deployment, which may then start another one.
+    /// Takes the process of a part out of the deployment, which can then start another one.
     ///
     /// # Errors
     ///
@@ -404,7 +404,7 @@ impl Deployment {
     ///
     /// # Errors
     ///
-    /// Its output; it is no longer in the deployment.
+    /// A process has exited: the error contains its output, and the process is removed from the deployment.
     pub fn expect_servers_to_run(&mut self) -> Result<(), Failure> {
         let servers = self.parts.range_mut(Part::FrontEnd..);
         for slot in servers.map(|(_, slot)| slot) {
@@ -426,7 +426,7 @@ impl Deployment {
     ///
     /// # Errors
     ///
-    /// It was not started, is still running after the limit, or has [crashed](Exit::crash).
+    /// The part was not started, is still running after the limit, or has [crashed](Exit::crash).
     pub fn wait(&mut self, part: Part) -> Result<Exit, Failure> {
         let process = self.take(part)?;
         process.expect_exit(self.limit, DRAIN)
@@ -442,11 +442,11 @@ impl Deployment {
         self.wait(part)
     }
 
-    /// Kills those of these parts that were started, at once, and waits until they have exited.
+    /// Kills all of these parts that were started, without waiting in between, and then waits until they have exited.
     ///
     /// # Errors
     ///
-    /// One is still running after the limit, or had crashed before.
+    /// A part is still running after the limit, or had crashed before.
     pub fn kill(&mut self, parts: &[Part]) -> Result<(), Failure> {
         for &part in parts {
             self.signal(part, Signal::KILL);
@@ -507,7 +507,7 @@ impl Deployment {
         Redundancy::of_log(&self.log(Part::Service), self.layout.targets())
     }
 
-    /// Waits until the service's log fulfils a condition. `what` completes "has not logged that ..." in the error.
+    /// Waits until the service's log satisfies a condition. `what` completes "has not logged that ..." in the error.
     ///
     /// # Errors
     ///

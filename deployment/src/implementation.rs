@@ -99,7 +99,7 @@ impl Layout {
         }
     }
 
-    /// The service's flags for the addresses of the targets, in the order of [`Layout::targets`].
+    /// The service's flags for the addresses of its targets, in the order of [`Layout::targets`].
     pub fn storage_flags(self) -> &'static [&'static str] {
         match self {
             Self::ZeroCopy => &["--storage-server"],
@@ -138,7 +138,7 @@ impl fmt::Display for Layout {
 /// Error of finding a program.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// An implementation that is not given as `NAME=DIR`.
+    /// The text is not of the form `NAME=DIR`.
     #[error("{0:?}: expected NAME=DIR, as in rust=target/release")]
     Syntax(String),
     /// A directory without a role's program.
@@ -166,7 +166,7 @@ impl Implementation {
     ///
     /// # Errors
     ///
-    /// [`Error::Nothing`] if there are none.
+    /// [`Error::Nothing`] if the directory contains no program.
     pub fn in_directory(name: &str, directory: &Path) -> Result<Self, Error> {
         let multi_call = directory.join(MULTI_CALL);
         let programs: BTreeMap<_, _> = Role::ALL
@@ -220,7 +220,7 @@ impl Implementation {
         }
     }
 
-    /// Runs its programs with the DOCA libraries of this directory, which is prepended to `LD_LIBRARY_PATH`.
+    /// Runs the programs with the DOCA libraries of this directory, which is prepended to `LD_LIBRARY_PATH`.
     #[must_use]
     pub fn with_library_path(mut self, directory: Option<PathBuf>) -> Self {
         self.library_path = directory;
@@ -238,7 +238,7 @@ impl Implementation {
         &self.name
     }
 
-    /// Returns `true` if there is a program for this role.
+    /// Returns `true` if the member has a program for this role.
     pub fn has(&self, role: Role) -> bool {
         self.programs.contains_key(&role)
     }
@@ -247,7 +247,7 @@ impl Implementation {
     ///
     /// # Errors
     ///
-    /// [`Error::NoProgram`] if there is no program for it.
+    /// [`Error::NoProgram`] if the implementation has no program for it.
     pub fn command(&self, role: Role) -> Result<Command, Error> {
         let path = self.programs.get(&role).ok_or_else(|| Error::NoProgram {
             implementation: self.name.clone(),
@@ -280,7 +280,7 @@ fn is_multi_call(path: &Path) -> bool {
 
 /// Time for a program to print its usage.
 const USAGE_TIMEOUT: Duration = Duration::from_secs(20);
-/// A flag that all roles of this project have, and those of the reference lack.
+/// A flag that all roles of this project have, and roles of the reference lack.
 const OUR_FLAG: &str = "--output";
 /// Flag for the number of I/Os in flight of an initiator, up to version 3.1 of the reference.
 const TASK_COUNT: &str = "--task-count";
@@ -288,7 +288,7 @@ const TRANSACTION_COUNT: &str = "--transaction-count";
 /// A flag that the reference's initiator has in version 3.0 only.
 const BATCH_SIZE: &str = "--batch-size";
 
-/// Usage text of a program (`--help`), by which implementations and their versions are distinguished.
+/// Usage text of a program (`--help`), which distinguishes implementations and their versions.
 #[derive(Debug, Clone, Default)]
 pub struct Usage(String);
 
@@ -297,7 +297,7 @@ impl Usage {
     ///
     /// # Errors
     ///
-    /// [`Error::NoProgram`] if there is no program for it.
+    /// [`Error::NoProgram`] if the implementation has no program for it.
     pub fn of(implementation: &Implementation, role: Role) -> Result<Self, Error> {
         let mut command = implementation.command(role)?;
         command.arg("--help");

@@ -11,10 +11,10 @@
 //! * [`network`]: simulated machines (network namespaces), for deployments over several of them
 //! * [`port`]: TCP ports that no other sandbox of the machine uses
 //!
-//! A scenario gives a [`Deployment`] the command line of each of its parts, as far as it differs from others, and starts them. For other
-//! processes, a caller completes a command line with the [`Sandbox`](sandbox::Sandbox), starts it as a [`Process`](process::Process), and
-//! waits until it [listens](process::Process::wait_until_listening) or [serves](sandbox::Sandbox::wait_until_serving). Dropping a `Process`
-//! terminates it if it is still running.
+//! A scenario gives a [`Deployment`] those flags of each part that differ between scenarios, and starts the parts. For
+//! other processes, a caller completes a command line with the [`Sandbox`](sandbox::Sandbox), starts it as a
+//! [`Process`](process::Process), and waits until it [listens](process::Process::wait_until_listening) or
+//! [serves](sandbox::Sandbox::wait_until_serving). Dropping a `Process` terminates it if it is still running.
 #![forbid(unsafe_code)]
 
 mod deployment;

@@ -1,5 +1,5 @@
-//! Events in the logs of the roles as values, so that their texts are in one place: a caller waits for an event with
-//! [`Process::wait_for_event`](crate::process::Process::wait_for_event).
+//! Events in the logs of the roles as values, so that the message texts are defined in one place.
+//! [`Process::wait_for_event`](crate::process::Process::wait_for_event) waits for an event.
 
 use std::time::Duration;
 
@@ -17,11 +17,11 @@ pub enum LogEvent<'a> {
     SessionCompleted(u64),
     /// The session with this number, from 1 on, has failed.
     SessionFailed(u64),
-    /// This number of sessions has failed since the last report, beyond those that are reported one by one.
+    /// This number of sessions has failed since the last report, in addition to those that are reported individually.
     MoreSessionsFailed(u64),
     /// A server of several sessions has ended, and some of these have failed.
     SessionsFailed { failed: u64, ended: u64 },
-    /// A server has refused a client because it serves another one.
+    /// A server has refused a client because it is serving another one.
     ClientRefused,
     /// A client has disconnected before its first request.
     ClosedWithoutRequest,
@@ -37,29 +37,30 @@ pub enum LogEvent<'a> {
     Storage { blocks: u64, block_size: u64 },
     /// A session starts without this target.
     TargetMissing(&'a str),
-    /// This target is unresponsive, and remains in use because another one is not current.
+    /// This target is unresponsive, but is not detached, because another target is not current.
     TargetAwaited(&'a str),
-    /// This target is detached, and the others continue.
+    /// This target was detached, and the session continues without it.
     TargetDetached(&'a str),
-    /// This target is detached, which leaves too few: I/Os wait.
+    /// This target was detached, which leaves too few targets: I/Os wait.
     SetFailed(&'a str),
-    /// This target was detached when too few were left, and is online again with its data.
+    /// This target, which was detached when too few were left, is online again with its data.
     TargetRestored(&'a str),
     /// No session starts, because fewer than two targets have committed this epoch of the set.
     TooFewCurrent { epoch: u64 },
-    /// No session starts without this target, because the others do not prove that they are current.
+    /// No session starts without this target, because it is not certain that the other targets are current.
     TargetRequired(&'a str),
-    /// No session starts, because the targets are of several sets.
+    /// No session starts, because the targets belong to different sets.
     SeveralSets,
-    /// No session starts, because the set stores its blocks in another form than the service was started for, such as for blocks of another size.
+    /// No session starts, because the set stores its blocks in another form than the service is configured for, for
+    /// example with another block size.
     OtherForm,
-    /// No session starts, because this target is a member of a set, and the service does not use sets.
+    /// No session starts, because this target is a member of a set, and the service does not support sets.
     MemberOfSet(&'a str),
     /// No session starts, because the superblock of the first of these targets names the second one.
     TargetExchanged { target: &'a str, got: &'a str },
     /// A target does not rejoin, because it is of another set.
     ForeignTarget,
-    /// The rebuild of this target has begun: of all stripes, or only of those whose writes it has missed.
+    /// The rebuild of this target has started: of all stripes, or only of those whose writes it has missed.
     RebuildStarted {
         target: &'a str,
         stripes: u64,
@@ -71,9 +72,9 @@ pub enum LogEvent<'a> {
     ConnectRetried { error: &'a str },
     /// The rebuild of this target has completed.
     TargetUpToDate(&'a str),
-    /// This target has had many corrupt chunks.
+    /// This target has returned many corrupt chunks.
     TargetFailing(&'a str),
-    /// A session begins after an unclean shutdown, and settles this number of blocks whose write was interrupted.
+    /// A session starts after an unclean shutdown, and settles this number of blocks whose write was interrupted.
     ResyncStarted { stripes: u64 },
     /// All blocks whose write was interrupted are settled.
     ResyncCompleted,
@@ -220,7 +221,7 @@ impl<'a> LogEvent<'a> {
             return Some(Self::NotReady { session });
         }
         if let Some((head, _)) = line.split_once(" operations (") {
-            // Without a terminal, a line for each; on a terminal, all of them in one.
+            // Without a terminal, each has its own line; on a terminal, all are on one line.
             let (counts, _) = head.rsplit_once(" of ")?;
             let digits = counts.rsplit(|letter: char| !letter.is_ascii_digit());
             let operations = digits.into_iter().next()?.parse().ok()?;

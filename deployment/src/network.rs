@@ -1,9 +1,9 @@
 //! Simulated machines: network namespaces with a boot id and a runtime directory each, connected by veth pairs.
 //!
 //! [`Network::new`] connects machine 0 to each of the others: machine `n` has the address `10.91.n.2`, and machine 0
-//! `10.91.n.1` at the other end of that veth pair. The namespaces belong to a user namespace of their own, so no
-//! privileges are needed where the kernel allows unprivileged ones. They are removed when the value is dropped, or
-//! when the process that created them exits.
+//! `10.91.n.1` at the other end of that veth pair. The namespaces belong to a separate user namespace, so no privileges
+//! are needed if the kernel permits unprivileged user namespaces. They are removed when the value is dropped, or when
+//! the process that created them exits.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -55,7 +55,7 @@ impl Network {
     ///
     /// # Errors
     ///
-    /// The system does not permit it, a program is missing, or there are more than [`MOST_MACHINES`].
+    /// The system does not permit network namespaces, a program is missing, or there are more than [`MOST_MACHINES`].
     pub fn new(machines: usize) -> Result<Self> {
         let network = Self::without_cables(machines)?;
         for index in 1..machines {
@@ -140,7 +140,7 @@ impl Network {
         Ok(())
     }
 
-    /// Starts the process that holds a machine, with a boot id and a hosts file of its own.
+    /// Starts the process that holds a machine, with its own boot id and hosts file.
     fn hold(&mut self, command: &mut Command, index: usize) -> Result<()> {
         let path = |name: &str| self.directory.path().join(format!("{name}{index}"));
         let (boot, hosts) = (path("boot"), path("hosts"));
@@ -153,7 +153,7 @@ impl Network {
                     .create(self.runtime(index))
             })
             .map_err(Unavailable::because)?;
-        // A machine with several interfaces must not forward packets between the others.
+        // A machine with several interfaces must not forward packets between the other machines.
         let script = format!(
             "mount --bind {} /proc/sys/kernel/random/boot_id && mount --bind {} /etc/hosts && ip link set lo up && \
              {{ read forwards < {FORWARDING}; test \"$forwards\" = 0 || echo 0 > {FORWARDING}; }} && echo ready && exec cat",
@@ -304,7 +304,7 @@ pub fn far(machine: usize) -> String {
 impl Drop for Network {
     fn drop(&mut self) {
         for holder in &mut self.holders {
-            // Fails only if it has exited.
+            // Fails only if the process has exited.
             let _ = holder.kill();
             let _ = holder.wait();
         }

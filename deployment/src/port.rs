@@ -22,8 +22,8 @@ const LISTEN: &str = "0A";
 /// Counter of this process that varies the first number to try.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// A reserved TCP port for a program to listen on. It was free when it was reserved, and no other `Port` of this network namespace
-/// has its number while this one exists, even if the programs that use it are restarted.
+/// A reserved TCP port for a program to listen on. It was free when it was reserved, and no other `Port` of this
+/// network namespace has its number while this value exists, even if the programs that use it are restarted.
 #[derive(Debug)]
 pub struct Port {
     number: u16,
@@ -92,7 +92,7 @@ fn bind(port: u16) -> io::Result<OwnedFd> {
         SocketFlags::CLOEXEC,
         None,
     )?;
-    // As the roles do: connections in TIME_WAIT do not occupy the port.
+    // Same option as that of the roles: connections in TIME_WAIT do not occupy the port.
     net::sockopt::set_socket_reuseaddr(&socket, true)?;
     net::bind(&socket, &SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port))?;
     Ok(socket)

@@ -36,9 +36,9 @@ const PANICKED: i32 = 101;
 #[error("{role}: {what}{stderr}")]
 pub struct Failure {
     pub role: &'static str,
-    /// Description of the event, or of the missing one.
+    /// Description of the event, or of the missing event.
     pub what: String,
-    /// Last lines of standard error, indented; empty if there are none.
+    /// Last lines of standard error, indented; may be empty.
     pub stderr: String,
 }
 
@@ -52,7 +52,7 @@ impl Failure {
         }
     }
 
-    /// Combines the failures of several processes of one session; there must be at least one.
+    /// Combines the failures of several processes of one session; the list must not be empty.
     pub fn all(failures: Vec<Self>) -> Self {
         let role = failures
             .first()
@@ -83,10 +83,10 @@ impl From<implementation::Error> for Failure {
 /// Reason why a process is not ready for its peers.
 #[derive(Debug, thiserror::Error)]
 pub enum NotReady {
-    /// It has exited.
+    /// The process has exited.
     #[error("exited ({0}) before it was ready")]
     Exited(ExitStatus),
-    /// It was not ready in time.
+    /// The process was not ready in time.
     #[error("was not ready within {0:?}")]
     TimedOut(Duration),
     /// The caller has cancelled the wait.
@@ -119,7 +119,8 @@ impl Exit {
         self.status.is_some_and(|status| status.success())
     }
 
-    /// Description of a crash, if it was one: the end by a signal other than SIGKILL, or a panic in any thread.
+    /// Description of a crash, if the process has crashed: exit by a signal other than SIGKILL, or a panic in any
+    /// thread.
     pub fn crash(&self) -> Option<String> {
         let status = self.status?;
         let is_killed = status.signal() == Some(Signal::KILL.as_raw());
@@ -174,7 +175,7 @@ impl Process {
         let lines = Arc::new(Lines::keeping(KEPT_LINES, 1));
         let stdout = std::thread::spawn(move || {
             let mut bytes = Vec::new();
-            // After an error, the output is what was read so far.
+            // After a read error, the output is the part read so far.
             let _ = stdout.read_to_end(&mut bytes);
             String::from_utf8_lossy(&bytes).into_owned()
         });
@@ -188,7 +189,7 @@ impl Process {
         })
     }
 
-    /// Starts a program that reads from standard input: that is a pipe for [`Process::press_enter`], and both outputs
+    /// Starts a program that reads from standard input, which is a pipe for [`Process::press_enter`], and both outputs
     /// are captured as one sequence of lines ([`Process::lines`]) in the order of their arrival.
     ///
     /// # Errors
@@ -211,7 +212,7 @@ impl Process {
         })
     }
 
-    /// Role that it was started as.
+    /// Role as which the process was started.
     pub fn role(&self) -> &'static str {
         self.role
     }
@@ -249,7 +250,7 @@ impl Process {
         }
     }
 
-    /// The exit status; `None` while it runs.
+    /// The exit status; `None` while the process runs.
     pub fn status(&mut self) -> Option<ExitStatus> {
         self.wait(Instant::now())
     }
@@ -257,12 +258,12 @@ impl Process {
     /// Returns `true` once it has exited. Does not reap it, so [`Process::cpu_time`] remains available.
     pub fn has_ended(&self) -> bool {
         let peek = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
-        // If it is not a child any more, it has been reaped.
+        // If the process is no longer a child, it has been reaped.
         self.pid()
             .is_none_or(|pid| !matches!(waitid(WaitId::Pid(pid), peek), Ok(None)))
     }
 
-    /// Exit status, if it has exited. As [`Process::has_ended`], does not reap it.
+    /// Exit status, if the process has exited. Like [`Process::has_ended`], does not reap the process.
     pub fn exit_status(&self) -> Option<ExitStatus> {
         let peek = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
         let exit = waitid(WaitId::Pid(self.pid()?), peek).ok().flatten()?;
@@ -278,7 +279,7 @@ impl Process {
         }
     }
 
-    /// Waits until a SIGSTOP has taken effect; `false` if it has not by `deadline`, or the process has exited.
+    /// Waits until a SIGSTOP has taken effect; `false` if the process has not stopped by `deadline`, or has exited.
     pub fn wait_until_stopped(&self, deadline: Instant) -> bool {
         let path = format!("/proc/{}/stat", self.id());
         while !fs::read_to_string(&path).is_ok_and(|stat| is_stopped(&stat)) {
@@ -310,7 +311,7 @@ impl Process {
         Err(self.not_ready(limit, interrupted))
     }
 
-    /// Reason why a wait for readiness has ended.
+    /// Reason why a process has not become ready.
     pub(crate) fn not_ready(&self, limit: Duration, interrupted: impl Fn() -> bool) -> NotReady {
         match self.exit_status() {
             Some(status) => NotReady::Exited(status),
@@ -319,7 +320,7 @@ impl Process {
         }
     }
 
-    /// User and system CPU time of all its threads so far, including exited ones. `None` once it has been reaped.
+    /// User and system CPU time of all threads so far, including exited ones. `None` once the process has been reaped.
     pub fn cpu_time(&self) -> Option<Duration> {
         let pid = nix::unistd::Pid::from_raw(self.pid()?.as_raw_nonzero().get());
         let time = clock_getcpuclockid(pid).and_then(clock_gettime).ok()?;
@@ -501,8 +502,8 @@ impl Process {
         }
     }
 
-    /// Waits until all output of a process that has exited is captured, for at most `limit`: its children may hold
-    /// the pipes longer.
+    /// Waits until all output of a process that has exited is captured, for at most `limit`: its children may keep the
+    /// pipes open longer.
     pub fn drain(&self, limit: Duration) {
         let deadline = Instant::now() + limit;
         let is_drained = || {
@@ -551,7 +552,7 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// It is still running after `limit`, and is terminated; or it has [crashed](Exit::crash).
+    /// The process is still running after `limit`, and is terminated; or it has [crashed](Exit::crash).
     pub fn expect_exit(mut self, limit: Duration, drain: Duration) -> Result<Exit, Failure> {
         if self.wait(Instant::now() + limit).is_none() {
             return Err(self.failure("has not exited in time".to_owned()));

@@ -11,8 +11,8 @@ enum Stale {
     Rebuilding,
 }
 
-/// Redundancy of a set of targets in the current session of a service. Each session begins with a report, because a session may end
-/// before a rebuild or resync is complete.
+/// Redundancy of a set of targets in the current session of a service. It is computed anew for each session, because a
+/// session may end before a rebuild or resync is complete.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Redundancy {
     /// `true` if the session has reported a state.
@@ -23,7 +23,7 @@ pub struct Redundancy {
 }
 
 impl Redundancy {
-    /// Parses the log of a service with these targets. A single target has no redundancy to lose: it is always complete.
+    /// Parses the log of a service with these targets. A single target is never stale.
     pub fn of_log(log: &str, targets: &[&str]) -> Self {
         let mut state = Self {
             is_known: targets.len() == 1,

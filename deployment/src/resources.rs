@@ -15,8 +15,8 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// Growth that is no leak: memory that an allocator retains from the largest session so far, and what softdoca keeps for the last few
-    /// connections to four peers.
+    /// Growth that is not a leak: memory that an allocator retains from the largest session so far, and the resources
+    /// that softdoca keeps for the last few connections to four peers.
     pub const RETAINED: Self = Self {
         memory: 8 * 1024,
         descriptors: 4 * 8,
@@ -58,7 +58,7 @@ impl Resources {
         }
     }
 
-    /// Returns `true` if nothing has grown by more than `retained` since `before`.
+    /// Returns `true` if no resource has grown by more than `retained` since `before`.
     pub fn is_flat_since(self, before: Self, retained: Self) -> bool {
         self.memory <= before.memory + retained.memory
             && self.descriptors <= before.descriptors + retained.descriptors

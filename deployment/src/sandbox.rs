@@ -66,7 +66,7 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Creates a sandbox with a runtime directory of its own.
+    /// Creates a sandbox with a private runtime directory.
     ///
     /// # Errors
     ///
@@ -105,8 +105,8 @@ impl Sandbox {
         }
     }
 
-    /// Creates a sandbox on several machines: service and initiator run on machine 0, the targets on the others in
-    /// turn. Commands of its roles must be [placed](Sandbox::on_machine_of_target) there.
+    /// Creates a sandbox on several machines: service and initiator run on machine 0, the targets are distributed over
+    /// the others. Commands of the roles must be [placed](Sandbox::on_machine_of_target) on these machines.
     ///
     /// # Errors
     ///
@@ -135,7 +135,7 @@ impl Sandbox {
         self
     }
 
-    /// Name of its Comch channel, unique among running processes.
+    /// Name of the sandbox's Comch channel, unique among running processes.
     pub fn channel(&self) -> &str {
         &self.channel
     }
@@ -171,7 +171,7 @@ impl Sandbox {
         fs::File::options().create(true).append(true).open(path)
     }
 
-    /// Keeps the directory after the drop, and returns its path.
+    /// Keeps the directory when the sandbox is dropped, and returns its path.
     pub fn keep(self) -> PathBuf {
         self.directory.keep()
     }
@@ -268,8 +268,9 @@ impl Sandbox {
         self.on(0, command)
     }
 
-    /// Waits until initiators can find a service: until a server socket listens in the runtime directory that is not
-    /// in `before`, the [servers](Sandbox::servers) from before its start. `interrupted` cancels the wait.
+    /// Waits until initiators can find a service: until a server socket that is not in `before`, the
+    /// [servers](Sandbox::servers) before the service's start, listens in the runtime directory. `interrupted` cancels
+    /// the wait.
     ///
     /// # Errors
     ///
@@ -352,8 +353,8 @@ impl Sandbox {
     }
 }
 
-/// Returns `true` if a socket of this file name accepts connections; one that is only bound refuses them. Fields of
-/// the table are: address, count, protocol, flags, type, state, inode, and the path that was bound. softdoca binds
+/// Returns `true` if a socket with this file name accepts connections; a socket that is only bound refuses them. Fields
+/// of the table are: address, count, protocol, flags, type, state, inode, and the path that was bound. softdoca binds
 /// relative to a descriptor of the directory, so only the file name identifies the socket.
 fn accepts(table: &str, path: &Path) -> bool {
     table.lines().skip(1).any(|line| {

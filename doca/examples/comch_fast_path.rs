@@ -37,7 +37,7 @@ fn run(pe: &Pe, task: &Task) -> Result<bool> {
     loop {
         match task.submit() {
             Ok(()) => break,
-            // The consumer has posted no buffer yet.
+            // The consumer has not posted a buffer yet.
             Err(ErrorCode::AGAIN) => poll(),
             Err(code) => return Err(code.to_string().into()),
         }

@@ -33,7 +33,7 @@ fn main() -> Result<()> {
     let deflate = compress.compress_deflate_task(&original, &deflated, 1)?;
     run(&pe, &deflate)?;
     println!("{SIZE} bytes are {} deflated", deflated.data_len()?);
-    // The source is what the first task has written.
+    // The source is the output of the first task.
     let inflate = compress.decompress_deflate_task(&deflated, &inflated, 2)?;
     run(&pe, &inflate)?;
 

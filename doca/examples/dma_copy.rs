@@ -1,6 +1,7 @@
 //! DMA: the DPU fetches memory that a host has exported, and writes the answer back.
 //!
-//! Both sides are in this process; between two, the export is sent by Comch. Run it with `cargo run -p doca --example dma_copy`.
+//! Both sides are in this process; between two processes, the export is sent over Comch. Run the example with `cargo
+//! run -p doca --example dma_copy`.
 
 use doca::{Access, BufInventory, Device, Dma, Event, MemoryRegion, Mmap, Pe, Task};
 
@@ -25,7 +26,7 @@ fn main() -> Result<()> {
     let dma = Dma::start(&pe, &dpu, 2)?;
     let bufs = BufInventory::new(4)?;
 
-    // A source is its data; a destination is free space, to which data is appended.
+    // A source contains data; a destination is free space, to which data is appended.
     let there = bufs.buf_with_data(&remote, 0, REQUEST.len())?;
     let here = bufs.buf(&mmap, 0, 1024)?;
     run(&pe, &dma.copy_task(&there, &here, 1)?)?;

@@ -1,6 +1,6 @@
 //! Erasure coding: two data blocks and a redundancy block; one data block is lost, and recovered from the other two.
 //!
-//! Run it with `cargo run -p doca --example erasure_coding`.
+//! Run the example with `cargo run -p doca --example erasure_coding`.
 
 use doca::{
     Access, BufInventory, Device, EcMatrixType, ErasureCoding, Event, MemoryRegion, Mmap, Pe, Task,

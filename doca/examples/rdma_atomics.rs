@@ -1,4 +1,4 @@
-//! The client adds to a counter in the server's memory, and takes a lock in it.
+//! The client adds to a counter in the server's memory, and acquires a lock in it.
 //!
 //! ```text
 //! cargo run --example rdma_atomics -- server 18515

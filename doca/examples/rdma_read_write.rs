@@ -1,4 +1,5 @@
-//! The client reads and writes the server's memory; a write with an immediate value tells the server that it is done.
+//! The client reads and writes the server's memory; a write with an immediate value notifies the server that it has
+//! finished.
 //!
 //! ```text
 //! cargo run --example rdma_read_write -- server 18515
@@ -35,7 +36,7 @@ fn server(peer: &Peer) -> Result<()> {
     let (mmap, _) = peer.memory(LEN, PERMISSIONS)?;
     let region = mmap.region().ok_or("own memory")?;
     region.write(0, b"the server's memory")?;
-    // Posted before the client knows the memory: it is consumed by the immediate value.
+    // Posted before the client has the memory's description; the immediate value consumes it.
     let done = peer.rdma.receive_any_task(None, 1)?;
     peer.send(&mmap.export_rdma(&peer.device)?)?;
     peer.run(&done)?;

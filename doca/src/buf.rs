@@ -131,7 +131,7 @@ impl BufInventory {
 /// refer to the same buf.
 ///
 /// A task that writes (receive, read) appends to the data; a task that reads (send, write) takes the data. While a task
-/// with the buf is in flight the buf cannot be changed: its methods return [`ErrorCode::IN_USE`].
+/// with the buf is in flight, the buf cannot be changed: its methods return [`ErrorCode::IN_USE`].
 ///
 /// Offsets are relative to the map, not to the buf, and are checked against the map before they are used, so they may
 /// come from a peer.
@@ -145,14 +145,14 @@ struct BufInner {
     buf: NonNull<sys::doca_buf>,
     /// Offset in the map and length of the range.
     area: Cell<(u64, usize)>,
-    /// Number of tasks with the buf that were submitted and not reaped yet.
+    /// Number of tasks with the buf that were submitted and have not been reaped yet.
     in_flight: Cell<usize>,
-    /// The previous buf with a handle in the list. The first one returns the list to its inventory.
+    /// The previous buf in the list that has a handle. Dropping the first buf returns the list to its inventory.
     before: OnceCell<Buf>,
     // Dropped after the buf was returned.
     mmap: Mmap,
     inventory: Rc<InventoryInner>,
-    /// Resources of the bufs appended to this one, whose handles may be dropped earlier.
+    /// Resources of the bufs appended to this one; their handles may be dropped earlier.
     appended: RefCell<Vec<Appended>>,
 }
 
@@ -184,8 +184,8 @@ impl Buf {
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::INVALID_VALUE`] if the range is not inside the map, [`ErrorCode::IN_USE`] in flight. The buf is
-    /// unchanged then.
+    /// [`ErrorCode::INVALID_VALUE`] if the range is not inside the map, [`ErrorCode::IN_USE`] in flight. In both cases,
+    /// the buf is unchanged.
     #[inline]
     pub fn set_range(&self, offset: u64, len: usize) -> Result<()> {
         let address = self.new_area("doca_buf_inventory_buf_reuse_by_addr", offset, len)?;
@@ -367,10 +367,9 @@ impl Buf {
     /// Appends `tail`, with the bufs appended to it, to the list that starts with this buf: a task with this buf uses
     /// the data, or the free space, of all of them in that order.
     ///
-    /// A list cannot be split again: it is returned to the inventories as a whole, when this buf and all handles of
-    /// appended bufs are dropped. The range of each buf can still be changed through its handle, but not while a task
-    /// with the list is in flight. All other methods of a buf, like [`data_len`](Self::data_len), refer to that buf
-    /// alone.
+    /// A list cannot be split: it is returned to the inventories as a whole, when this buf and all handles of appended
+    /// bufs are dropped. The range of each buf can still be changed through its handle, but not while a task with the
+    /// list is in flight. All other methods of a buf, like [`data_len`](Self::data_len), refer to that buf alone.
     ///
     /// ```no_run
     /// # use doca::{BufInventory, ErasureCoding, EcMatrix, Mmap};
@@ -386,7 +385,7 @@ impl Buf {
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::INVALID_VALUE`] if `tail` is already part of a list, or of this one, [`ErrorCode::IN_USE`] if a
+    /// [`ErrorCode::INVALID_VALUE`] if `tail` is already part of a list, including this one, [`ErrorCode::IN_USE`] if a
     /// task with any buf of the two lists is in flight: it would use the appended bufs as well.
     pub fn append(&self, tail: &Buf) -> Result<()> {
         const OPERATION: &str = "doca_buf_chain_list";
@@ -422,7 +421,8 @@ impl Buf {
         Ok(())
     }
 
-    /// The other bufs of the list that starts with this one, in order; without those that no handle or task refers to.
+    /// The other bufs of the list that starts with this one, in order, except for those to which no handle or task
+    /// refers.
     fn living_appended(&self) -> impl Iterator<Item = Buf> {
         let appended = self.inner.appended.borrow();
         let living: Vec<_> = appended

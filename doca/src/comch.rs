@@ -30,9 +30,9 @@ const DEFAULT_SEND_TASKS: u32 = 64;
 struct Settings {
     name: String,
     send_tasks: u32,
-    /// In messages; DOCA's default if `None`.
+    /// Maximum length of a message in bytes; DOCA's default if `None`.
     max_message_size: Option<u32>,
-    /// In messages; DOCA's default if `None`.
+    /// Maximum length of a message in bytes; DOCA's default if `None`.
     receive_queue_size: Option<u32>,
 }
 
@@ -137,7 +137,8 @@ impl ComchClientBuilder {
 
     common_settings!();
 
-    /// Starts the client on `pe`. It is connected when [`ComchEvent::Connected`](crate::ComchEvent::Connected) comes.
+    /// Starts the client on `pe`. It is connected once [`ComchEvent::Connected`](crate::ComchEvent::Connected) is
+    /// returned.
     ///
     /// # Errors
     ///
@@ -159,10 +160,11 @@ pub(crate) unsafe trait Side: Object<Events = Endpoint> {
 
 /// The connections of a server or client.
 ///
-/// The methods borrow its fields and make no calls that could come back here.
+/// The methods borrow the fields, and make no calls that could re-enter them.
 pub(crate) struct Endpoint {
     connections: RefCell<Vec<Connection>>,
-    /// Set for a client, whose connection exists while it is running. A server gets connections by events.
+    /// Set for a client, whose connection exists while the client is running. Connections of a server are added by
+    /// events.
     client: Option<NonNull<sys::doca_comch_client>>,
     /// Number of consumers and producers on the connections, in all threads.
     users: Arc<AtomicUsize>,
@@ -323,7 +325,7 @@ unsafe extern "C" fn connected<S: Side>(
         .push(Event::Comch(ComchEvent::Connected(connection)));
 }
 
-/// Callback for a disconnected client. The C object becomes invalid when it returns.
+/// Callback for a disconnected client. The C object becomes invalid when the callback returns.
 unsafe extern "C" fn disconnected<S: Side>(
     _event: *mut sys::doca_comch_event_connection_status_changed,
     connection: *mut sys::doca_comch_connection,
@@ -439,7 +441,8 @@ unsafe extern "C" fn sent(
     user_data: sys::doca_data,
     _ctx_user_data: sys::doca_data,
 ) {
-    // SAFETY: DOCA calls this once for a task of `send`, with the user data set there, and the task is ours again.
+    // SAFETY: DOCA calls this once for a task of `send`, with the user data set there; the task is then owned by this
+    // crate again.
     unsafe {
         let outgoing = Box::from_raw(user_data.ptr.cast::<Outgoing>());
         sys::doca_task_free(sys::doca_comch_task_send_as_task(task));
@@ -628,8 +631,9 @@ impl ComchClient {
     /// # Errors
     ///
     /// [`ErrorCode::IN_USE`] while consumers or producers on its connection exist, in any thread: the client is
-    /// returned, but no further ones can be created. [`ErrorCode::TIME_OUT`] if it does not become idle; it is leaked
-    /// then. Inside a completion handler [`ErrorCode::IN_PROGRESS`], see [`WorkerPe::progress`](crate::WorkerPe::progress).
+    /// returned, but no further consumers or producers can be created. [`ErrorCode::TIME_OUT`] if it does not become
+    /// idle; it is then leaked. Inside a completion handler [`ErrorCode::IN_PROGRESS`], see
+    /// [`WorkerPe::progress`](crate::WorkerPe::progress).
     pub fn stop(self) -> std::result::Result<(), StopError<Self>> {
         if let Err(error) = self.context.check_unused() {
             return Err(StopError::new(error, Some(self)));
@@ -713,8 +717,8 @@ impl ComchServer {
             ))
         }?;
         let object = non_null("doca_comch_server_create", server)?;
-        // Control messages are queued only if they fail, so nothing is reserved for them.
-        // SAFETY: just created, and not used elsewhere.
+        // Space is not reserved for control messages, because they are queued only if they fail. SAFETY: just created,
+        // and not used elsewhere.
         let context =
             unsafe { Context::new(object, pe, Endpoint::server(), 0, (device, representor)) }?;
         // SAFETY: the server is live and not started; the callbacks have the declared types and are for this side.
@@ -755,9 +759,9 @@ impl ComchServer {
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::NOT_CONNECTED`] if the client is gone, [`ErrorCode::INVALID_VALUE`] for a connection of another
-    /// server or a message that is too long, [`ErrorCode::NO_MEMORY`] or [`ErrorCode::AGAIN`] if too many messages are
-    /// in flight.
+    /// [`ErrorCode::NOT_CONNECTED`] if the client has disconnected, [`ErrorCode::INVALID_VALUE`] for a connection of
+    /// another server or a message that is too long, [`ErrorCode::NO_MEMORY`] or [`ErrorCode::AGAIN`] if too many
+    /// messages are in flight.
     pub fn send(&self, connection: &Connection, message: &[u8]) -> Result<()> {
         const OPERATION: &str = "doca_comch_server_task_send_alloc_init";
         if connection.is_connected() && !self.context.events().owns(connection) {
@@ -793,7 +797,7 @@ impl ComchServer {
     /// # Errors
     ///
     /// [`ErrorCode::IN_USE`] while consumers or producers on the connection exist, in any thread; [`ErrorCode::AGAIN`]
-    /// while messages to the client are in flight; [`ErrorCode::NOT_CONNECTED`] if the client is gone,
+    /// while messages to the client are in flight; [`ErrorCode::NOT_CONNECTED`] if the client has disconnected,
     /// [`ErrorCode::INVALID_VALUE`] for a connection of another server or a client.
     pub fn disconnect(&self, connection: &Connection) -> Result<()> {
         const OPERATION: &str = "doca_comch_server_disconnect";
@@ -826,8 +830,9 @@ impl ComchServer {
     /// # Errors
     ///
     /// [`ErrorCode::IN_USE`] while consumers or producers on its connections exist, in any thread: the server is
-    /// returned, but no further ones can be created. [`ErrorCode::TIME_OUT`] if it does not become idle; it is leaked
-    /// then. Inside a completion handler [`ErrorCode::IN_PROGRESS`], see [`WorkerPe::progress`](crate::WorkerPe::progress).
+    /// returned, but no further consumers or producers can be created. [`ErrorCode::TIME_OUT`] if it does not become
+    /// idle; it is then leaked. Inside a completion handler [`ErrorCode::IN_PROGRESS`], see
+    /// [`WorkerPe::progress`](crate::WorkerPe::progress).
     pub fn stop(self) -> std::result::Result<(), StopError<Self>> {
         if let Err(error) = self.context.check_unused() {
             return Err(StopError::new(error, Some(self)));

@@ -11,7 +11,7 @@ use crate::slots::{self, CompletionHandler, HandlerConf, Slots, TwoBuffers};
 use crate::task::NO_DATA;
 use crate::{Buf, Device, Pe, Result, Task};
 
-/// Settings of a [`Compress`] instance. Kinds of tasks whose number is not set cannot be created.
+/// Settings of a [`Compress`] instance. Tasks of a kind whose number is not set cannot be created.
 #[derive(Debug, Clone)]
 #[must_use = "a builder does nothing until it starts"]
 pub struct CompressBuilder {
@@ -55,9 +55,9 @@ impl CompressBuilder {
         self
     }
 
-    /// Sets the handler of LZ4 stream decompression tasks, which are those of
-    /// [slots](Compress::decompress_lz4_stream_in) then. The engine must be that of a [`WorkerPe`](crate::WorkerPe) with
-    /// the handler's type of workers.
+    /// Sets the handler of LZ4 stream decompression tasks, which must then be tasks of
+    /// [slots](Compress::decompress_lz4_stream_in). The engine must be that of a [`WorkerPe`](crate::WorkerPe) with the
+    /// handler's type of workers.
     pub fn decompress_lz4_stream_handler<H: CompletionHandler<Buffers = TwoBuffers>>(
         mut self,
     ) -> Self {
@@ -76,7 +76,8 @@ impl CompressBuilder {
     /// # Errors
     ///
     /// The errors of `doca_ctx_start` and of the functions that create the instance;
-    /// [`ErrorCode::INVALID_VALUE`](crate::ErrorCode::INVALID_VALUE) for a handler of another worker than the engine's.
+    /// [`ErrorCode::INVALID_VALUE`](crate::ErrorCode::INVALID_VALUE) if the handler's type of workers is not that of
+    /// the engine.
     pub fn start(self, pe: &Pe) -> Result<Compress> {
         Compress::create(pe, &self)
     }
@@ -110,7 +111,7 @@ pub struct Compress {
 pub struct Lz4Stream {
     /// A checksum follows each block; `false` by default.
     pub block_checksums: bool,
-    /// No block refers to data of earlier blocks; `true` by default.
+    /// `true` (the default) if no block refers to data of earlier blocks.
     pub independent_blocks: bool,
 }
 
@@ -216,9 +217,8 @@ impl Compress {
     }
 
     /// Gives each of the slots a task with the number `TASK` that decompresses the data of the slot's
-    /// [source](TwoBuffers::SOURCE), and appends the result to the data of its
-    /// [destination](TwoBuffers::DESTINATION), as that of
-    /// [`decompress_lz4_stream_task`](Self::decompress_lz4_stream_task).
+    /// [source](TwoBuffers::SOURCE), and appends the result to the data of its [destination](TwoBuffers::DESTINATION),
+    /// like the task of [`decompress_lz4_stream_task`](Self::decompress_lz4_stream_task).
     ///
     /// # Errors
     ///
@@ -359,7 +359,7 @@ impl Compress {
         Ok(CompressTask::new(task, move || unsafe {
             Lz4Checksums {
                 crc32: sys::doca_compress_task_decompress_lz4_block_get_crc_cs(typed),
-                // As for streams.
+                // As for LZ4 streams.
                 xxh32: sys::doca_compress_task_decompress_lz4_block_get_xxh_cs(typed).swap_bytes(),
             }
         }))
@@ -372,7 +372,7 @@ impl Compress {
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::TIME_OUT`](crate::ErrorCode::TIME_OUT) if it does not become idle. The instance is leaked then.
+    /// [`ErrorCode::TIME_OUT`](crate::ErrorCode::TIME_OUT) if it does not become idle. The instance is then leaked.
     pub fn stop(self) -> Result<()> {
         self.context.close()
     }

@@ -16,7 +16,7 @@ use crate::slots::{BuffersOf, CompletionHandler, SlotTasks, Slots};
 use crate::task::{EventQueue, TaskTable};
 use crate::{Buf, ContextId, CtxState, Error, ErrorCode, Event, Result, Task};
 
-/// Time that a context gets to become idle and to deliver its control messages before its handle gives up.
+/// Time limit for a context to become idle and to deliver its control messages before its handle stops waiting.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Queue entries reserved for a context's state changes.
@@ -28,7 +28,7 @@ const STATE_EVENTS: usize = 4;
 ///
 /// `as_ctx` returns the context of a live object, and `destroy` is the function that destroys an idle one.
 pub(crate) unsafe trait Object: 'static {
-    /// State that the callbacks of this type need besides the queue.
+    /// State required by the callbacks of this type in addition to the queue.
     type Events: Events;
     /// Name of the C function behind `destroy`.
     const DESTROY: &'static str;
@@ -38,13 +38,13 @@ pub(crate) unsafe trait Object: 'static {
     unsafe fn destroy(object: *mut Self) -> sys::doca_error_t;
 }
 
-/// Implements [`Object`] for a C type with these two functions of it, and with [`Events`], which are `()` if not stated.
+/// Implements [`Object`] for a C type with these two functions of the type, and with [`Events`], which default to `()`.
 macro_rules! object {
     ($object:ident, $as_ctx:ident, $destroy:ident) => {
         $crate::context::object!($object, $as_ctx, $destroy, ());
     };
     ($object:ident, $as_ctx:ident, $destroy:ident, $events:ty) => {
-        // SAFETY: both functions are those of this type: no other type of the C API can be passed to them.
+        // SAFETY: both functions belong to this type: no other type of the C API can be passed to them.
         unsafe impl $crate::context::Object for ::doca_sys::$object {
             type Events = $events;
             const DESTROY: &'static str = stringify!($destroy);
@@ -63,7 +63,7 @@ macro_rules! object {
 }
 pub(crate) use object;
 
-/// Defines the methods that all handles have whose tasks applications create: `$what` is the name of the handle in the
+/// Defines the methods of all handles whose tasks are created by applications: `$what` is the name of the handle in the
 /// documentation, and its field `context` is a [`Context`].
 macro_rules! context_methods {
     ($what:literal) => {
@@ -87,9 +87,9 @@ pub(crate) use context_methods;
 
 /// Hooks of a type of context, in addition to queueing events.
 pub(crate) trait Events: 'static {
-    /// Called inside a C callback when the state has changed.
+    /// Called inside a C callback after a state change.
     fn state_changed(&self, _context: ContextId, _queue: &EventQueue, _next: CtxState) {}
-    /// Refuses to stop the object while others depend on it.
+    /// Prevents the object from being stopped while others depend on it.
     fn may_stop(&self, _queue: &EventQueue) -> std::result::Result<(), ErrorCode> {
         Ok(())
     }
@@ -237,7 +237,7 @@ impl<T: Object> Context<T> {
         }
     }
 
-    /// Gives slots their task with the number `task`.
+    /// Gives each slot its task with the number `task`.
     ///
     /// # Safety
     ///
@@ -277,7 +277,7 @@ impl<T: Object> Context<T> {
         unsafe { T::as_ctx(self.object()) }
     }
 
-    /// Stops and destroys the object. If that fails, its resources are leaked rather than freed while in use.
+    /// Stops and destroys the object. If that fails, its resources are leaked, because they may still be in use.
     ///
     /// Inside a completion handler it returns [`ErrorCode::IN_PROGRESS`] and takes effect at the end of the handler's
     /// progress call.
@@ -312,7 +312,7 @@ impl<T: Object> Context<T> {
     /// Stops the object without destroying it, because dependent objects still use it: [`close`](Self::close) waits for
     /// them.
     ///
-    /// Inside a completion handler as [`close`](Self::close).
+    /// Inside a completion handler, behaves as [`close`](Self::close).
     pub(crate) fn halt(self: &Rc<Self>) -> Result<()> {
         if self.pe.is_handling() {
             let context = Rc::clone(self);
@@ -326,7 +326,7 @@ impl<T: Object> Context<T> {
         self.stop_until_idle()
     }
 
-    /// Refuses while other objects depend on this one.
+    /// Fails while other objects depend on this one.
     pub(crate) fn check_unused(&self) -> Result<()> {
         self.events().may_stop(self.queue()).map_err(|code| {
             Error::with_detail(
@@ -351,7 +351,7 @@ impl<T: Object> Context<T> {
         }
         // SAFETY: the object is live, and no borrow is held that a callback could need.
         match unsafe { call!(doca_ctx_stop(self.as_ctx())) } {
-            // Bad state: it is already stopping, as after the loss of its peer.
+            // `BAD_STATE`: the context is already stopping, for example after its peer has disconnected.
             Err(error) if !matches!(error.code, ErrorCode::IN_PROGRESS | ErrorCode::BAD_STATE) => {
                 Err(error)
             }
@@ -437,7 +437,7 @@ unsafe extern "C" fn state_changed<E: Events>(
     shared.events.state_changed(shared.id, &shared.queue, next);
 }
 
-/// Target of a context's user data.
+/// The state to which a context's user data points.
 ///
 /// # Safety
 ///

@@ -11,7 +11,7 @@ use crate::error::{c_string, call, non_null};
 use crate::sdk_log::explained;
 use crate::{Error, ErrorCode, Result};
 
-/// An open device. Clones share it; the last one closes it.
+/// An open device. Clones share it; dropping the last one closes it.
 ///
 /// ```no_run
 /// use doca::Device;
@@ -34,7 +34,7 @@ struct DeviceInner {
 }
 
 // SAFETY: DOCA allows several threads to use one `doca_dev`; this crate passes it only to functions that create other
-// objects or list properties. It is closed once, by the thread that drops the last clone.
+// objects or list properties. The thread that drops the last clone closes it, once.
 unsafe impl Send for DeviceInner {}
 // SAFETY: see above.
 unsafe impl Sync for DeviceInner {}
@@ -181,7 +181,7 @@ impl Device {
     }
 }
 
-/// An open representor: the DPU's handle of a function of the host. Clones share it; the last one closes it.
+/// An open representor: the DPU's handle of a function of the host. Clones share it; dropping the last one closes it.
 ///
 /// ```no_run
 /// # fn main() -> doca::Result<()> {
@@ -285,8 +285,8 @@ impl Drop for RepresentorList {
 
 fn device_matches(info: *mut sys::doca_devinfo, wanted: &CStr) -> bool {
     let mut equal = 0;
-    // An identifier that is not a PCI address is an error here, and may still be a name.
-    // SAFETY: `info` is an element of a live list, the string is terminated.
+    // An identifier that is not a PCI address is an error here, but may be a name. SAFETY: `info` is an element of a
+    // live list, and the string is NUL-terminated.
     let code = unsafe { sys::doca_devinfo_is_equal_pci_addr(info, wanted.as_ptr(), &mut equal) };
     if code == sys::DOCA_SUCCESS && equal != 0 {
         return true;

@@ -12,8 +12,8 @@ use crate::{Buf, Device, Pe, Result, Task};
 
 /// A DMA instance.
 ///
-/// A failed task stops its instance: it enters [`CtxState::Stopping`](crate::CtxState::Stopping), and the tasks in
-/// flight fail. Stop it and start another one to continue.
+/// A failed task stops its instance: the instance enters [`CtxState::Stopping`](crate::CtxState::Stopping), and the
+/// tasks in flight fail. To continue, stop it and start another instance.
 ///
 /// ```no_run
 /// use doca::{Buf, Device, Dma, Event, Pe};
@@ -48,7 +48,7 @@ impl Dma {
         Self::create(pe, device, max_tasks, None)
     }
 
-    /// As [`start`](Self::start), for [slots](Self::copy_in): `H` handles the completions. The engine is that of a
+    /// As [`start`](Self::start), for [slots](Self::copy_in): `H` handles the completions. The engine must be that of a
     /// [`WorkerPe`](crate::WorkerPe) with the handler's type of workers.
     ///
     /// # Errors
@@ -156,7 +156,7 @@ impl Dma {
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::TIME_OUT`](crate::ErrorCode::TIME_OUT) if it does not become idle. The instance is leaked then.
+    /// [`ErrorCode::TIME_OUT`](crate::ErrorCode::TIME_OUT) if it does not become idle. The instance is then leaked.
     pub fn stop(self) -> Result<()> {
         self.context.close()
     }

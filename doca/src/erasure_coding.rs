@@ -11,7 +11,7 @@ use crate::slots::{self, CompletionHandler, HandlerConf, Slots, TwoBuffers, call
 use crate::task::NO_DATA;
 use crate::{Buf, Device, ErrorCode, Pe, Result, Task};
 
-/// Settings of an [`ErasureCoding`] instance. Kinds of tasks whose number is not set cannot be created.
+/// Settings of an [`ErasureCoding`] instance. Tasks of a kind whose number is not set cannot be created.
 #[derive(Debug, Clone)]
 #[must_use = "a builder does nothing until it starts"]
 pub struct ErasureCodingBuilder {
@@ -58,15 +58,15 @@ impl ErasureCodingBuilder {
         self
     }
 
-    /// Sets the handler of create tasks, which are those of [slots](ErasureCoding::create_in) then. The engine must be
-    /// that of a [`WorkerPe`](crate::WorkerPe) with the handler's type of workers.
+    /// Sets the handler of create tasks, which must then be tasks of [slots](ErasureCoding::create_in). The engine must
+    /// be that of a [`WorkerPe`](crate::WorkerPe) with the handler's type of workers.
     pub fn create_handler<H: CompletionHandler<Buffers = TwoBuffers>>(mut self) -> Self {
         self.handlers.create = Some(HandlerConf::of::<H>());
         self
     }
 
-    /// Sets the handler of recover tasks, which are those of [slots](ErasureCoding::recover_in) then. The engine must be
-    /// that of a [`WorkerPe`](crate::WorkerPe) with the handler's type of workers.
+    /// Sets the handler of recover tasks, which must then be tasks of [slots](ErasureCoding::recover_in). The engine
+    /// must be that of a [`WorkerPe`](crate::WorkerPe) with the handler's type of workers.
     pub fn recover_handler<H: CompletionHandler<Buffers = TwoBuffers>>(mut self) -> Self {
         self.handlers.recover = Some(HandlerConf::of::<H>());
         self
@@ -76,8 +76,8 @@ impl ErasureCodingBuilder {
     ///
     /// # Errors
     ///
-    /// The errors of `doca_ctx_start` and of the functions that create the instance; [`ErrorCode::INVALID_VALUE`] for handlers
-    /// of another worker than the engine's.
+    /// The errors of `doca_ctx_start` and of the functions that create the instance; [`ErrorCode::INVALID_VALUE`] if a
+    /// handler's type of workers is not that of the engine.
     pub fn start(self, pe: &Pe) -> Result<ErasureCoding> {
         ErasureCoding::create(pe, &self)
     }
@@ -86,7 +86,7 @@ impl ErasureCodingBuilder {
 /// An erasure-coding instance.
 ///
 /// The source of a task is a sequence of blocks of equal length, a multiple of 64 bytes; it may be a list of bufs
-/// ([`Buf::append`]). The results are appended to the data of its destination.
+/// ([`Buf::append`]). The results are appended to the data of the destination.
 ///
 /// ```no_run
 /// use doca::{Buf, Device, EcMatrixType, ErasureCoding, Pe};
@@ -227,8 +227,8 @@ impl ErasureCoding {
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::INVALID_VALUE`](crate::ErrorCode::INVALID_VALUE) if either is 0 or they are more than the device
-    /// supports.
+    /// [`ErrorCode::INVALID_VALUE`](crate::ErrorCode::INVALID_VALUE) if either number is 0 or exceeds the device's
+    /// maximum.
     pub fn matrix(
         &self,
         matrix_type: EcMatrixType,
@@ -259,7 +259,7 @@ impl ErasureCoding {
     pub fn update_matrix(&self, coding: &EcMatrix, changed: &[u32]) -> Result<EcMatrix> {
         // The C parameter is not const.
         let (mut changed, mut matrix) = (changed.to_vec(), ptr::null_mut());
-        // SAFETY: instance and matrix are live, the indices are as many, the out-parameter is valid.
+        // SAFETY: instance and matrix are live, the array has this number of indices, and the out-parameter is valid.
         unsafe {
             call!(doca_ec_matrix_create_update(
                 self.context.object(),
@@ -282,7 +282,7 @@ impl ErasureCoding {
     pub fn recover_matrix(&self, coding: &EcMatrix, missing: &[u32]) -> Result<EcMatrix> {
         // The C parameter is not const.
         let (mut missing, mut matrix) = (missing.to_vec(), ptr::null_mut());
-        // SAFETY: instance and matrix are live, the indices are as many, the out-parameter is valid.
+        // SAFETY: instance and matrix are live, the array has this number of indices, and the out-parameter is valid.
         unsafe {
             call!(doca_ec_matrix_create_recover(
                 self.context.object(),
@@ -339,8 +339,8 @@ impl ErasureCoding {
     }
 
     slot_task! {
-        /// Gives each of the slots a task with the number `TASK` that recovers missing blocks from the blocks in the slot's
-        /// [source](TwoBuffers::SOURCE), often a [list](Slots::append_data), as that of
+        /// Gives each of the slots a task with the number `TASK` that recovers missing blocks from the blocks in the
+        /// slot's [source](TwoBuffers::SOURCE), often a [list](Slots::append_data), like the task of
         /// [`recover_task`](Self::recover_task), and appends them to its [destination](TwoBuffers::DESTINATION).
         ///
         /// # Errors
@@ -356,7 +356,7 @@ impl ErasureCoding {
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::TIME_OUT`](crate::ErrorCode::TIME_OUT) if it does not become idle. The instance is leaked then.
+    /// [`ErrorCode::TIME_OUT`](crate::ErrorCode::TIME_OUT) if it does not become idle. The instance is then leaked.
     pub fn stop(self) -> Result<()> {
         if Rc::strong_count(&self.context) > 1 {
             self.context.halt()
@@ -368,7 +368,7 @@ impl ErasureCoding {
 
 impl Drop for ErasureCoding {
     fn drop(&mut self) {
-        // Otherwise it is stopped when it is destroyed, which is now.
+        // Otherwise the instance is destroyed, and therefore stopped, right now.
         if Rc::strong_count(&self.context) > 1
             && let Err(error) = self.context.halt()
             && error.code != ErrorCode::IN_PROGRESS
@@ -398,8 +398,8 @@ impl EcMatrixType {
 
 /// Factors that map input blocks to output blocks; created by an [`ErasureCoding`](crate::ErasureCoding) instance.
 ///
-/// It may be dropped before the tasks that use it, and before or after its instance, which is destroyed with the last
-/// of its matrices.
+/// A matrix may be dropped before the tasks that use it, and before or after its instance, which is destroyed with the
+/// last of its matrices.
 #[derive(Debug)]
 pub struct EcMatrix {
     matrix: NonNull<sys::doca_ec_matrix>,

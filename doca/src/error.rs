@@ -9,20 +9,20 @@ use doca_sys as sys;
 /// Result of an operation of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// A failed call of the DOCA C API, or one that this crate refused to make.
+/// A failed call of the DOCA C API, or a call that this crate has refused to make.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub struct Error {
-    /// The C function, e.g. `"doca_mmap_start"`. For a call refused by this crate, the function it stands for.
+    /// The C function, e.g. `"doca_mmap_start"`. For a call refused by this crate, the corresponding C function.
     pub operation: &'static str,
     /// The returned code.
     pub code: ErrorCode,
-    /// Expected and actual value, where this crate knows more than the code says.
+    /// Expected and actual value, if this crate has more information than the code.
     pub detail: Option<Box<str>>,
 }
 
 impl Error {
-    // Kept out of the success path.
+    // Not inlined, to keep it out of the success path.
     #[cold]
     pub(crate) fn new(operation: &'static str, code: ErrorCode) -> Self {
         Self {
@@ -76,7 +76,7 @@ impl<T> StopError<T> {
         &self.error
     }
 
-    /// The object, after [`ErrorCode::IN_USE`]; `None` after other errors, when it is leaked.
+    /// The object, after [`ErrorCode::IN_USE`]; `None` after other errors, which leak it.
     pub fn into_object(self) -> Option<T> {
         self.object
     }
@@ -157,7 +157,7 @@ codes! {
 impl ErrorCode {
     /// Name of the code, e.g. `"DOCA_ERROR_AGAIN"`, or its number for a value that DOCA does not define.
     pub fn name(self) -> std::borrow::Cow<'static, str> {
-        // From the table instead of the library: the same result without a C call.
+        // From the table instead of the library: the result is the same, without a C call.
         match sys::error_name(self.0).map(CStr::to_str) {
             Some(Ok(name)) => name.into(),
             _ => format!("DOCA_ERROR_{}", self.0).into(),

@@ -31,7 +31,7 @@ pub enum Event {
 pub struct Completion {
     /// The token of the task.
     pub token: u64,
-    /// Result. If the context was stopped in the meantime, the code with which DOCA flushes tasks.
+    /// Result. If the context was stopped in the meantime, the error code of flushed tasks.
     pub result: std::result::Result<(), ErrorCode>,
 }
 
@@ -60,12 +60,12 @@ pub enum CtxState {
     Starting,
     /// Tasks can be created and submitted.
     Running,
-    /// Its tasks are flushed. A context that loses its peer enters this state by itself.
+    /// The tasks of the context are flushed. A context whose peer disconnects enters this state by itself.
     Stopping,
 }
 
 impl CtxState {
-    /// Values that DOCA does not define count as idle: nothing can be submitted.
+    /// Values that DOCA does not define are treated as idle, in which tasks cannot be submitted.
     pub(crate) fn from_raw(state: sys::doca_ctx_states) -> Self {
         match state {
             sys::DOCA_CTX_STATE_STARTING => Self::Starting,
@@ -81,7 +81,7 @@ impl CtxState {
 pub enum ComchEvent {
     /// A client connected to the server, or the client is connected.
     Connected(Connection),
-    /// The connection was closed: the peer disconnected or died, or the client was stopped.
+    /// The connection was closed: the peer disconnected or exited, or the client was stopped.
     Disconnected(Connection),
     /// A control message arrived.
     Message {
@@ -159,7 +159,7 @@ impl Connection {
         self.inner.context
     }
 
-    /// `true` while the peer is connected, as far as this side knows.
+    /// `true` until this side has detected that the peer has disconnected.
     pub fn is_connected(&self) -> bool {
         self.lock().is_some()
     }
@@ -205,7 +205,7 @@ impl Connection {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Raw>> {
-        // Poisoning is harmless: the value is replaced in one step.
+        // Poisoning is harmless: the value is replaced by a single assignment.
         self.inner
             .live
             .lock()

@@ -1,12 +1,13 @@
 //! Safe Rust over the DOCA C API: devices, memory maps, progress engines, Comch, RDMA, sync events, DMA, compression
 //! and erasure coding.
 //!
-//! The same code runs over NVIDIA's SDK on a BlueField and over softdoca on any Linux machine; `doca-sys` chooses.
+//! The same code runs over NVIDIA's SDK on a BlueField and over softdoca on any Linux machine; `doca-sys` selects the
+//! implementation.
 //!
 //! # Completions are values
 //!
 //! The C API reports everything through callbacks. In this crate the callbacks only fill a queue, and [`Pe::poll`]
-//! returns its entries: code is a loop over [`Event`]s. Where every nanosecond counts, tasks and buffers are
+//! returns its entries: programs are loops over [`Event`]s. Where latency is critical, tasks and buffers are
 //! [slots](Slot), and [`WorkerPe::progress`] passes their completions to handlers, without a queue.
 //!
 //! ```
@@ -42,9 +43,9 @@
 //!
 //! # Examples
 //!
-//! `examples/` has programs that end by themselves, `dma_copy`, `compress` and `erasure_coding`, and programs that run
-//! as pairs of processes: Comch's control path and fast path, RDMA messages, reads and writes, atomics, and sync events.
-//! For example, `cargo run -p doca --example rdma_atomics -- server 18515` runs one side of a pair.
+//! `examples/` contains programs that run by themselves, `dma_copy`, `compress` and `erasure_coding`, and programs that
+//! run as pairs of processes: Comch's control path and fast path, RDMA messages, reads and writes, atomics, and sync
+//! events. For example, `cargo run -p doca --example rdma_atomics -- server 18515` runs one side of a pair.
 //!
 //! # Ownership
 //!
@@ -55,8 +56,8 @@
 //!   objects belong to the thread that created them.
 //! * A [`Task`] is allocated once and submitted repeatedly. It keeps its bufs; its context owns the C object. After the
 //!   context was stopped, [`Task::submit`] returns [`ErrorCode::BAD_STATE`].
-//! * A [`Slot`] is a buffer, or two, with its tasks. Submitting it gives it away, and the completion gives it back to a
-//!   [`CompletionHandler`]: for loops in which nothing may be checked or looked up per task.
+//! * A [`Slot`] is a buffer, or two, with its tasks. Submitting it transfers it to the device, and the completion returns it to a
+//!   [`CompletionHandler`]: for loops that must avoid checks and look-ups per task.
 //! * A context is stopped by `stop()`, which reports errors, or by dropping it, which logs them.
 //!
 //! I/O does not allocate memory: queues and task cells are allocated when contexts start and tasks are created.

@@ -149,7 +149,8 @@ impl Mmap {
     ///
     /// # Errors
     ///
-    /// The errors of `doca_mmap_create_from_export`, for a blob that is damaged, withdrawn, or belongs to another device.
+    /// The errors of `doca_mmap_create_from_export`, for a blob that is malformed, was withdrawn, or belongs to another
+    /// device.
     pub fn import(device: &Device, blob: &[u8]) -> Result<Self> {
         let mut mmap = ptr::null_mut();
         // SAFETY: the blob is valid for its length, the device is open, the out-parameter is valid.
@@ -265,7 +266,7 @@ impl Mmap {
         self.inner.base
     }
 
-    /// The memory of a map created by [`register`](Self::register); `None` for an imported one.
+    /// The memory of a map created by [`register`](Self::register); `None` for an imported map.
     pub fn region(&self) -> Option<&Arc<MemoryRegion>> {
         self.inner.region.as_ref()
     }
@@ -385,9 +386,9 @@ impl MemoryRegion {
     /// As [`new`](Self::new), for large, fully used memory that only this process and its devices access: asks the
     /// kernel for huge pages. With small pages nearly every block of a storage causes a TLB miss.
     ///
-    /// It is a hint. The kernel may not provide them (`/sys/kernel/mm/transparent_hugepage/enabled`), and memory that
-    /// is registered with access for peers gets small pages again. Unused parts take no memory, in units of a huge page
-    /// (2 MiB on most machines).
+    /// This is a hint. The kernel may not provide huge pages (`/sys/kernel/mm/transparent_hugepage/enabled`), and
+    /// memory that is registered with access for peers is remapped with small pages. Unused parts take no memory, in
+    /// units of a huge page (2 MiB on most machines).
     ///
     /// # Errors
     ///
@@ -402,11 +403,12 @@ impl MemoryRegion {
         Ok(region)
     }
 
-    /// Maps `len` bytes of `file`, starting at `offset`: written bytes are in the file and survive the process, however
-    /// it ends. After [`sync`](Self::sync) they survive a crash of the machine.
+    /// Maps `len` bytes of `file`, starting at `offset`: written bytes are in the file and survive any exit of the
+    /// process. After [`sync`](Self::sync) they survive a crash of the machine.
     ///
-    /// The region must be registered without access for peers ([`Access::LOCAL_READ_WRITE`](crate::Access) at most), or
-    /// softdoca has to copy for them. If the file is truncated, an access to the missing part raises SIGBUS.
+    /// The region must be registered without access for peers ([`Access::LOCAL_READ_WRITE`](crate::Access) at most),
+    /// otherwise softdoca has to copy the data for them. If the file is truncated, an access to the missing part raises
+    /// SIGBUS.
     ///
     /// # Errors
     ///
@@ -449,13 +451,13 @@ impl MemoryRegion {
         unsafe { Self::of_mapping(start, len) }
     }
 
-    /// Waits until all written bytes are on disk, for a region of a file; no effect on others.
+    /// Waits until all written bytes are on disk. Has no effect on a region that is not of a file.
     ///
     /// # Errors
     ///
     /// [`ErrorCode::IO_FAILED`] if the disk did not store all of them.
     pub fn sync(&self) -> Result<()> {
-        // SAFETY: the range is the whole mapping; nothing in it changes.
+        // SAFETY: the range is the whole mapping, which the call does not change.
         unsafe { msync(self.as_ptr().cast(), self.len(), MsyncFlags::SYNC) }
             .map_err(|error| Error::with_detail("msync", ErrorCode::IO_FAILED, error.to_string()))
     }
@@ -466,8 +468,8 @@ impl MemoryRegion {
         self.0.len()
     }
 
-    /// First address. Accesses through it are up to the caller and must be atomic, as other threads may access the same
-    /// bytes through the region.
+    /// First address. The caller is responsible for accesses through it, which must be atomic, because other threads
+    /// may access the same bytes through the region.
     pub fn as_ptr(&self) -> *mut u8 {
         self.0.start().as_ptr()
     }
@@ -618,7 +620,7 @@ mod tests {
         let mut bytes = [0; 8];
         region.read(0, &mut bytes).unwrap();
         assert_eq!(bytes, [1, 1, 2, 7, 7, 0, 0, 0]);
-        // In several pieces, in both directions.
+        // The copy is made in several pieces, in both directions.
         let (len, region) = (3 * PIECE + 10, MemoryRegion::new(4 * PIECE).unwrap());
         let pattern: Vec<u8> = (0..len).map(|at| (at % 251) as u8).collect();
         for (from, to) in [(0, 700), (700, 0), (5, 5)] {
@@ -668,7 +670,7 @@ mod tests {
         file.read_exact(&mut bytes).unwrap();
         assert_eq!(&bytes, b"ab", "before it is synced");
         region.sync().unwrap();
-        // As accessed by softdoca and devices.
+        // Registered as memory that softdoca and devices access.
         let access = crate::Access::LOCAL_READ_WRITE;
         if let Ok(device) = crate::Device::open("3b:00.0") {
             let mmap = crate::Mmap::register(&device, region.clone(), access).unwrap();

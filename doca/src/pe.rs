@@ -50,7 +50,7 @@ pub struct PeStats {
 /// The part of a progress engine that is shared with contexts.
 pub(crate) struct PeInner {
     pe: NonNull<sys::doca_pe>,
-    /// Asked for when it is needed: softdoca's calls of progress do not sleep once the program has it.
+    /// Requested only when it is needed: once the program has the descriptor, softdoca's progress calls do not sleep.
     notification: OnceCell<RawFd>,
     queue: Rc<EventQueue>,
     hits: Cell<u64>,
@@ -59,7 +59,7 @@ pub(crate) struct PeInner {
     is_handling: Cell<bool>,
     /// Type of the workers of [`WorkerPe`](crate::WorkerPe).
     worker_type: Option<TypeId>,
-    /// Destructions that were requested by handlers and have to wait for their end.
+    /// Destructions requested by handlers, which are deferred until the handlers have returned.
     deferred: RefCell<Vec<Box<dyn FnOnce()>>>,
 }
 
@@ -100,7 +100,7 @@ impl Pe {
 
     /// Returns the next event; makes progress only if none is queued. `None`: no event.
     ///
-    /// It may sleep briefly if there is nothing to do, so calling it in a loop does not take a core away from the peer.
+    /// If there is no work, this may sleep briefly, so that calling it in a loop does not starve the peer of CPU time.
     /// It does not allocate, except for [`Event::Comch`].
     pub fn poll(&self) -> Option<Event> {
         let queue = &self.inner.queue;
@@ -157,7 +157,7 @@ impl Pe {
         if queue.has_undelivered() {
             return Ok(false);
         }
-        // It may find events and call back.
+        // The call may process events and invoke callbacks.
         let mut asked = Ok(());
         queue.with_worker(None, || {
             // SAFETY: the engine is live and belongs to this thread; no borrow is held.
@@ -183,14 +183,14 @@ impl Pe {
     }
 
     /// Sleeps until the engine has an event, `other` is readable, or `timeout` has passed; returns immediately if an
-    /// event or a completion of a slot is queued. For loops that wait for more than completions: [`poll`](Self::poll)
-    /// alone sleeps on the engine only.
+    /// event or a completion of a slot is queued. For loops that wait for other descriptors, too: [`poll`](Self::poll)
+    /// sleeps only until an event of the engine.
     ///
     /// # Errors
     ///
     /// The errors of [`disarm`](Self::disarm).
     pub fn sleep_until_readable(&self, other: BorrowedFd<'_>, timeout: Duration) -> Result<()> {
-        // A refused request means that there is something to do.
+        // A refused request means that there are events to process.
         if !matches!(self.arm(), Ok(true)) {
             return Ok(());
         }
@@ -199,7 +199,7 @@ impl Pe {
             PollFd::from_borrowed_fd(other, PollFlags::IN),
         ];
         let timeout = Timespec::try_from(timeout).ok();
-        // A signal ends it early, which is not an error.
+        // A signal ends the wait early, which is not an error.
         let _ = rustix::event::poll(&mut fds, timeout.as_ref());
         self.disarm()
     }
@@ -217,12 +217,12 @@ impl Pe {
     }
 }
 
-/// The descriptor that becomes readable at the next event after [`Pe::arm`]. For `epoll`; it must not be read. With
-/// softdoca, [`Pe::poll`] does not sleep once the program has asked for it.
+/// The descriptor that becomes readable at the next event after [`Pe::arm`]. It is for `epoll`, and must not be read.
+/// With softdoca, [`Pe::poll`] does not sleep once the program has requested it.
 ///
 /// # Panics
 ///
-/// If DOCA refuses it, for which a live engine has no reason.
+/// If DOCA returns an error, which is not expected for a live engine.
 impl AsFd for Pe {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the descriptor is the engine's, which lives as long as the borrow.
@@ -268,7 +268,7 @@ impl PeInner {
     }
 
     /// Calls `doca_pe_progress`, with completions of slots passed to `worker`, deferred ones first. Returns `true` if
-    /// other events are queued, and makes no progress if they were before.
+    /// other events are queued, and makes no progress if they were already queued.
     ///
     /// # Safety
     ///

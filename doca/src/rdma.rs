@@ -20,7 +20,7 @@ use crate::{Access, ContextId, CtxState, Device, Error, ErrorCode, Pe, Result};
 
 pub use tasks::{ReceiveTask, Received};
 
-/// Settings of an [`Rdma`] instance. Kinds of tasks whose number is not set cannot be created.
+/// Settings of an [`Rdma`] instance. Tasks of a kind whose number is not set cannot be created.
 #[derive(Debug, Clone)]
 #[must_use = "a builder does nothing until it starts"]
 pub struct RdmaBuilder {
@@ -124,29 +124,29 @@ impl RdmaBuilder {
         event_add_tasks: event_add, "remote-event add";
     }
 
-    /// Sets the handler of receive tasks, which are those of [slots](Rdma::receive_into) then. The engine must be that of
-    /// a [`WorkerPe`](crate::WorkerPe) with the handler's type of workers.
+    /// Sets the handler of receive tasks, which must then be tasks of [slots](Rdma::receive_into). The engine must be
+    /// that of a [`WorkerPe`](crate::WorkerPe) with the handler's type of workers.
     pub fn receive_handler<H: CompletionHandler<Buffers = OneBuffer>>(mut self) -> Self {
         self.handlers.receive = Some(HandlerConf::of::<H>());
         self
     }
 
-    /// Sets the handler of send tasks, which are those of [slots](Rdma::send_from) then. The engine must be that of a
-    /// [`WorkerPe`](crate::WorkerPe) with the handler's type of workers.
+    /// Sets the handler of send tasks, which must then be tasks of [slots](Rdma::send_from). The engine must be that of
+    /// a [`WorkerPe`](crate::WorkerPe) with the handler's type of workers.
     pub fn send_handler<H: CompletionHandler<Buffers = OneBuffer>>(mut self) -> Self {
         self.handlers.send = Some(HandlerConf::of::<H>());
         self
     }
 
-    /// Sets the handler of read tasks, which are those of [slots](Rdma::read_into) then. The engine must be that of a
-    /// [`WorkerPe`](crate::WorkerPe) with the handler's type of workers.
+    /// Sets the handler of read tasks, which must then be tasks of [slots](Rdma::read_into). The engine must be that of
+    /// a [`WorkerPe`](crate::WorkerPe) with the handler's type of workers.
     pub fn read_handler<H: CompletionHandler<Buffers = TwoBuffers>>(mut self) -> Self {
         self.handlers.read = Some(HandlerConf::of::<H>());
         self
     }
 
-    /// Sets the handler of write tasks, which are those of [slots](Rdma::write_from) then. The engine must be that of a
-    /// [`WorkerPe`](crate::WorkerPe) with the handler's type of workers.
+    /// Sets the handler of write tasks, which must then be tasks of [slots](Rdma::write_from). The engine must be that
+    /// of a [`WorkerPe`](crate::WorkerPe) with the handler's type of workers.
     pub fn write_handler<H: CompletionHandler<Buffers = TwoBuffers>>(mut self) -> Self {
         self.handlers.write = Some(HandlerConf::of::<H>());
         self
@@ -174,8 +174,8 @@ impl RdmaBuilder {
     ///
     /// # Errors
     ///
-    /// The errors of `doca_ctx_start` and of the functions that create the instance; [`ErrorCode::INVALID_VALUE`] for handlers
-    /// of another worker than the engine's.
+    /// The errors of `doca_ctx_start` and of the functions that create the instance; [`ErrorCode::INVALID_VALUE`] if a
+    /// handler's type of workers is not that of the engine.
     pub fn start(self, pe: &Pe) -> Result<Rdma> {
         Rdma::create(pe, &self)
     }
@@ -260,7 +260,7 @@ impl Rdma {
             if let Some(index) = settings.gid_index {
                 call!(doca_rdma_set_gid_index(rdma, index))?;
             }
-            // Needed without addresses as well: the callbacks report closed connections.
+            // Required even without connections by address: the callbacks report closed connections.
             call!(doca_rdma_set_connection_state_callbacks(
                 rdma,
                 Some(requested),
@@ -334,7 +334,7 @@ impl Rdma {
     /// # Errors
     ///
     /// [`ErrorCode::INVALID_VALUE`] for a connection of another instance; those of `doca_rdma_connect`, for a
-    /// description that is damaged or for another device.
+    /// description that is malformed or for another device.
     pub fn connect(&self, connection: &RdmaConnection, description: &[u8]) -> Result<()> {
         let connection = connection.for_instance("doca_rdma_connect", self.id())?;
         // SAFETY: instance and connection are live and belong together, the description is valid for its length.
@@ -360,7 +360,7 @@ impl Rdma {
         unsafe { call!(doca_rdma_start_listen_to_port(self.context.object(), port)) }
     }
 
-    /// Stops listening at a port. Connections stay.
+    /// Stops listening at a port. Existing connections remain open.
     ///
     /// # Errors
     ///
@@ -396,12 +396,12 @@ impl Rdma {
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::CONNECTION_ABORTED`] if the peer is gone, [`ErrorCode::BAD_STATE`] for a connection that was not
-    /// requested.
+    /// [`ErrorCode::CONNECTION_ABORTED`] if the peer has disconnected, [`ErrorCode::BAD_STATE`] for a connection that
+    /// was not requested.
     pub fn accept(&self, connection: &RdmaConnection, token: u64) -> Result<()> {
         let connection = connection.for_instance("doca_rdma_connection_accept", self.id())?;
         let token = sys::doca_data { u64: token };
-        // SAFETY: the connection is live; there is no private data.
+        // SAFETY: the connection is live; no private data is passed.
         unsafe {
             call!(doca_rdma_connection_set_user_data(connection, token))?;
             call!(doca_rdma_connection_accept(connection, ptr::null_mut(), 0))
@@ -460,7 +460,7 @@ impl Rdma {
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::TIME_OUT`] if it does not become idle. The instance is leaked then.
+    /// [`ErrorCode::TIME_OUT`] if it does not become idle. The instance is then leaked.
     pub fn stop(self) -> Result<()> {
         self.context.close()
     }
@@ -470,7 +470,7 @@ impl Rdma {
 #[derive(Debug, Clone)]
 pub struct RdmaConnection {
     context: ContextId,
-    // Used only by methods of its instance, and only while it is alive.
+    // Used only by methods of its instance, and only while the instance is alive.
     connection: NonNull<sys::doca_rdma_connection>,
     /// `false` once it is closed. Shared by the clones.
     alive: Rc<Cell<bool>>,
@@ -552,7 +552,7 @@ pub enum RdmaEvent {
         /// The token of the accept or connect call; 0 for an exported connection.
         token: u64,
     },
-    /// The connection failed: there is no listener, the peer has rejected it, or is gone.
+    /// The connection failed: no instance listens at the address, or the peer has rejected the request or disconnected.
     Failed {
         /// The token of the accept or connect call.
         token: u64,
@@ -568,10 +568,10 @@ pub enum RdmaEvent {
 
 /// The connections of an instance.
 ///
-/// The methods borrow its fields and make no calls that could come back here.
+/// The methods borrow the fields, and make no calls that could re-enter them.
 #[derive(Default)]
 pub(crate) struct Connections {
-    /// `true` if the user reads events. Otherwise they would accumulate.
+    /// `true` if the user reads events, which would otherwise accumulate.
     tells: bool,
     known: RefCell<Vec<RdmaConnection>>,
     events: RefCell<VecDeque<RdmaEvent>>,
@@ -582,7 +582,7 @@ pub(crate) struct Connections {
 impl Events for Connections {
     fn state_changed(&self, _context: ContextId, _queue: &EventQueue, next: CtxState) {
         if matches!(next, CtxState::Stopping | CtxState::Idle) {
-            // All of them are closed with the instance; a callback that reports it finds them already removed.
+            // All connections are closed with the instance; a callback that reports it finds them already removed.
             self.known
                 .borrow()
                 .iter()
@@ -598,7 +598,7 @@ impl Events for Connections {
 }
 
 impl Connections {
-    /// `tells`: events are read by the user.
+    /// `tells`: `true` if the user reads events.
     fn new(tells: bool) -> Self {
         Self {
             tells,
@@ -807,7 +807,7 @@ impl Address {
 
 impl Drop for Address {
     fn drop(&mut self) {
-        // SAFETY: made by `new`; the instance that used it is gone.
+        // SAFETY: created by `new`; the instance that used the address has been destroyed.
         if let Err(error) = unsafe { call!(doca_rdma_addr_destroy(self.as_ptr())) } {
             tracing::warn!(%error, "failed to destroy an RDMA address; leaking it");
         }

@@ -1,4 +1,4 @@
-//! The SDK's log: its level, and the reasons that it logs for failures, of which calls return only a code.
+//! The SDK's log: its level, and the reasons that it logs for failures of calls, which return only a code.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -25,7 +25,7 @@ const DEBUG: u32 = 60;
 struct Backend(usize);
 
 impl Backend {
-    /// The descriptor stays open for the lifetime of the process.
+    /// The descriptor must stay open for the lifetime of the process.
     fn create(descriptor: RawFd) -> Result<Self> {
         let mut pointer = ptr::null_mut();
         // SAFETY: the out-parameter is valid, and the caller guarantees the descriptor, without which messages are lost.
@@ -77,9 +77,9 @@ fn set_standard_error_level(level: u32) -> Result<()> {
     backend.set_level(level)
 }
 
-/// Runs `call` with the SDK's log messages disabled, unless the program has enabled debug messages: for attempts that are
-/// expected to fail and are repeated, each of which would be logged as an error. Messages of other threads are lost
-/// meanwhile.
+/// Runs `call` with the SDK's log messages disabled, unless the program has enabled debug messages: for attempts that
+/// are expected to fail and are repeated, each of which would be logged as an error. Messages that other threads log in
+/// the meantime are lost.
 pub fn without_sdk_messages<R>(call: impl FnOnce() -> R) -> R {
     let level = LEVEL.load(Ordering::Relaxed);
     if !(DISABLED + 1..DEBUG).contains(&level) {
@@ -92,7 +92,7 @@ pub fn without_sdk_messages<R>(call: impl FnOnce() -> R) -> R {
     result
 }
 
-/// A file in memory to which the SDK logs errors while a call is made.
+/// An in-memory file to which the SDK logs errors during a call.
 struct Capture {
     file: File,
     backend: Backend,
@@ -101,7 +101,7 @@ struct Capture {
 impl Capture {
     fn new() -> io::Result<Self> {
         let file = rustix::fs::memfd_create("doca-sdk-log", MemfdFlags::CLOEXEC)?;
-        // Each message is written at the end, which is the beginning after `take`.
+        // Each message is appended, so it is at the beginning after `take` has truncated the file.
         rustix::fs::fcntl_setfl(&file, OFlags::APPEND)?;
         let file = File::from(file);
         let backend = Backend::create(file.as_raw_fd()).map_err(io::Error::other)?;
@@ -109,7 +109,7 @@ impl Capture {
         Ok(Self { file, backend })
     }
 
-    /// Removes the messages, and returns the last one.
+    /// Removes all messages, and returns the last one.
     fn take(&self) -> io::Result<Option<String>> {
         let length = self.file.metadata()?.len();
         if length == 0 {
@@ -122,7 +122,7 @@ impl Capture {
     }
 }
 
-/// Text of the last message in lines of the SDK's log, without the fields in brackets and the error code before it.
+/// Text of the last message in lines of the SDK's log, without the preceding fields in brackets and the error code.
 fn last_reason(lines: &str) -> Option<&str> {
     let line = lines.lines().rfind(|line| !line.trim().is_empty())?;
     let mut text = line;
@@ -161,10 +161,11 @@ impl Drop for Capturing {
     }
 }
 
-/// Returns the result of `call`, and the last error that the SDK has logged meanwhile: the reason of a failure, of which DOCA's functions return
-/// only a code. There is none inside of another such call.
+/// Returns the result of `call`, and the last error that the SDK has logged during it: the reason of a failure, for
+/// which DOCA's functions return only a code. In a nested call of this function there is no reason.
 ///
-/// For calls that are made seldom: one thread at a time makes them. An error of another call that a thread makes meanwhile may take the place of the reason.
+/// For infrequent calls, because they are serialised between threads. If another thread makes a DOCA call that fails in
+/// the meantime, its error may be returned as the reason.
 pub fn with_sdk_reason<R>(call: impl FnOnce() -> R) -> (R, Option<String>) {
     if CAPTURES.replace(true) {
         return (call(), None);
@@ -174,7 +175,7 @@ pub fn with_sdk_reason<R>(call: impl FnOnce() -> R) -> (R, Option<String>) {
     let Some(capture) = capture.get_or_insert_with(|| Capture::new().ok()) else {
         return (call(), None);
     };
-    // Best effort: without it, there is no reason.
+    // Best effort: if the level cannot be set, there is no reason.
     let _ = capture.backend.set_level(ERROR);
     let result = call();
     let _ = capture.backend.set_level(DISABLED);
@@ -217,7 +218,7 @@ mod tests {
         let start = || crate::ComchClient::start(&pe, &device, &name);
         let (result, reason) = with_sdk_reason(|| start().map(drop));
         assert!(result.is_err());
-        // Tests of other modules may log at the same time, so the text may be theirs.
+        // Tests of other modules may log at the same time, so the text may be of their messages.
         assert!(reason.is_some_and(|reason| !reason.starts_with('[')));
         let (inner, _) = with_sdk_reason(|| with_sdk_reason(|| 7));
         assert_eq!(inner, (7, None));

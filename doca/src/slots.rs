@@ -30,10 +30,10 @@ pub trait CompletionHandler: 'static {
     /// Buffers of each slot.
     type Buffers: Buffers;
 
-    /// Called inside of [`WorkerPe::progress`] with the slot, which is idle again. A slot that is dropped here is not
-    /// used any more.
+    /// Called inside [`WorkerPe::progress`] with the slot, which is idle again. A slot that is dropped here is never
+    /// used again.
     ///
-    /// As this is called through C functions, a panic aborts the process.
+    /// A panic aborts the process, because this is called through C functions.
     fn completed(
         worker: &mut Self::Worker,
         slot: Slot<Self::State, Self::Buffers>,
@@ -41,7 +41,7 @@ pub trait CompletionHandler: 'static {
     );
 }
 
-/// Defines a [`CompletionHandler`] with an expression for success and one for failure.
+/// Defines a [`CompletionHandler`] with one expression for success and one for failure.
 ///
 /// For a generic handler, list its parameters, followed by their bounds in brackets: `struct Received<T> [T: Clone];`.
 ///
@@ -162,11 +162,12 @@ impl<W: 'static> WorkerPe<W> {
     }
 
     /// Makes progress once and passes the completions of slots to their handlers. Returns `true` if other events are
-    /// queued; then [`Pe::poll`] must be called before this makes further progress.
+    /// queued; in this case, [`Pe::poll`] must be called before this method makes further progress.
     ///
-    /// Completions after another event are passed once that was taken. A handler can submit and drop slots; a context
-    /// that is stopped (its `stop` returns [`ErrorCode::IN_PROGRESS`]) or dropped in there is stopped when this returns.
-    // One call site per program.
+    /// Completions that follow another event are passed once that event was taken. A handler can submit and drop slots;
+    /// a context that is stopped (its `stop` returns [`ErrorCode::IN_PROGRESS`]) or dropped in a handler is stopped at
+    /// the end of this call.
+    // Always inlined, because a program has only one call site.
     #[inline(always)]
     pub fn progress(&mut self, worker: &mut W) -> bool {
         // SAFETY: `for_workers` was called with this type, and `check_worker` has compared it with that of every
@@ -186,11 +187,11 @@ impl<W> Deref for WorkerPe<W> {
 /// The owner of a slot that is in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// A [`Slot`] refers to it, or did when it was dropped or forgotten.
+    /// A [`Slot`] refers to the cell, or referred to it when it was dropped or forgotten.
     Idle,
     /// DOCA has the task with this number.
     InFlight(u8),
-    /// The queue of completions after other events has it.
+    /// The slot is in the queue of completions that follow other events.
     Completed,
 }
 
@@ -214,7 +215,7 @@ mod sealed {
         pub bytes: *mut u8,
     }
 
-    /// The addresses of a memory map, which may be those of another process.
+    /// The address range of a memory map, which may be in another process.
     #[derive(Debug, Clone, Copy)]
     pub struct Area {
         pub base: *mut std::ffi::c_void,
@@ -222,14 +223,14 @@ mod sealed {
     }
 }
 
-/// Each slot has a buffer of the same length, at a fixed place in memory of this process: for messages.
+/// Each slot has a buffer of the same length, at a fixed address in memory of this process: for messages.
 #[derive(Debug)]
 pub enum OneBuffer {}
 
 /// Each slot has two buffers in two memory maps, whose ranges are set before a task is submitted.
 ///
 /// RDMA transfers data between [`LOCAL`](Self::LOCAL) and [`REMOTE`](Self::REMOTE), in the direction of the task;
-/// accelerators append their result for the data of [`SOURCE`](Self::SOURCE) to that of
+/// accelerators process the data of [`SOURCE`](Self::SOURCE) and append the result to the data of
 /// [`DESTINATION`](Self::DESTINATION).
 #[derive(Debug)]
 pub enum TwoBuffers {}
@@ -270,7 +271,7 @@ impl Area {
         }
     }
 
-    /// The address of `len` bytes at `offset`, if they are inside.
+    /// The address of `len` bytes at `offset`, if they are inside the map.
     #[inline(always)]
     fn address(&self, offset: u64, len: usize) -> Option<*mut c_void> {
         // As `u64`: an offset that does not fit into `usize` is outside.
@@ -287,19 +288,19 @@ impl Area {
 /// Target of a [`Slot`] and of the user data of its tasks: one cache line, if the state has at most 16 bytes.
 #[repr(C, align(64))]
 struct SlotCell<U, B: Buffers> {
-    /// Null for tasks that the slot does not have, or not any more.
+    /// Null for tasks that the slot does not have, or no longer has.
     tasks: [Cell<*mut sys::doca_task>; TASKS_PER_SLOT],
     buffers: B::OfSlot,
     pool: *const Pool<U, B>,
     phase: Cell<Phase>,
-    /// Belongs to the [`Slot`], which drops it.
+    /// Owned by the [`Slot`], which drops it.
     state: UnsafeCell<ManuallyDrop<U>>,
 }
 
 const _: () = assert!(mem::size_of::<SlotCell<[u64; 2], OneBuffer>>() == 64);
 const _: () = assert!(mem::size_of::<SlotCell<[u64; 2], TwoBuffers>>() == 64);
 
-/// The memory of slots. Alive as long as there is a slot, idle or in flight, or a context with a task of one.
+/// The memory of slots. Alive as long as a slot exists, idle or in flight, or a context with a task of a slot.
 struct Pool<U, B: Buffers> {
     cells: Box<[SlotCell<U, B>]>,
     buffers: B::OfPool,
@@ -308,7 +309,7 @@ struct Pool<U, B: Buffers> {
     queue: Rc<EventQueue>,
 }
 
-/// Slots, as seen by a context with tasks of theirs.
+/// Slots, as seen by a context that has tasks in them.
 pub(crate) trait SlotTasks {
     /// Frees the tasks with this number that are not in flight.
     fn free_idle(&self, task: usize);
@@ -337,9 +338,9 @@ impl<U, B: Buffers> SlotTasks for Pool<U, B> {
 /// An idle slot: one buffer or [two](TwoBuffers) with up to [`TASKS_PER_SLOT`] tasks, of which one at a time is in
 /// flight.
 ///
-/// It is the only access to the buffers. [`submit`](Self::submit) gives it to the device, and the
-/// [handler](CompletionHandler) of the task gets it back. So there is no task that is submitted twice, and no buffer
-/// that is changed in flight:
+/// The buffers can only be accessed through it. [`submit`](Self::submit) moves it to the device, and the
+/// [handler](CompletionHandler) of the task receives it back. Therefore a task cannot be submitted twice, and a buffer
+/// cannot be changed in flight:
 ///
 /// ```compile_fail,E0382
 /// fn twice(slot: doca::Slot<()>) {
@@ -373,7 +374,7 @@ impl<U, B: Buffers> SlotTasks for Pool<U, B> {
 /// }
 /// ```
 ///
-/// A buffer for messages stays where it is, and transfers have no bytes to look at:
+/// The address of a message buffer is fixed, and buffers of transfers cannot be read:
 ///
 /// ```compile_fail,E0599
 /// fn moved(mut slot: doca::Slot<()>) {
@@ -416,19 +417,19 @@ impl<U, B: Buffers> SlotTasks for Pool<U, B> {
 /// # fn main() { let _ = result_in_a_third_buffer as fn(_) -> _; }
 /// ```
 ///
-/// A slot that is dropped drops its state and is not used any more; its tasks are freed with their contexts. A slot that
-/// is forgotten leaks its state and the memory of its pool, and nothing else.
+/// Dropping a slot drops its state, and its tasks are freed with their contexts. Forgetting a slot leaks only its state
+/// and the memory of its pool.
 pub struct Slot<U, B: Buffers = OneBuffer> {
     cell: NonNull<SlotCell<U, B>>,
 }
 
-// A slot, and an optional one, is one word.
+// A slot has the size of a pointer, as has an optional slot.
 const _: () = assert!(mem::size_of::<Option<Slot<(), TwoBuffers>>>() == mem::size_of::<usize>());
 
 /// A slot whose task was not submitted, and the reason.
 #[derive(Debug)]
 pub struct Refused<U, B: Buffers = OneBuffer> {
-    /// The idle slot, given back to its owner.
+    /// The idle slot, returned to its owner.
     pub slot: Slot<U, B>,
     /// [`ErrorCode::AGAIN`]: not possible now, e.g. because the peer has no buffer posted. [`ErrorCode::BAD_STATE`]: the
     /// slot has no such task, or the context is not running or was destroyed.
@@ -457,14 +458,14 @@ impl<U, B: Buffers> Slot<U, B> {
         unsafe { &*self.cell().pool }
     }
 
-    /// Number of the slot among those that were made with it.
+    /// Index of the slot among those created together.
     #[inline(always)]
     pub fn index(&self) -> usize {
         let start = self.pool().cells.as_ptr().addr();
         (self.cell.as_ptr().addr() - start) / mem::size_of::<SlotCell<U, B>>()
     }
 
-    /// Submits the task with this number. When it has completed, its handler gets the slot.
+    /// Submits the task with this number. When it has completed, its handler receives the slot.
     ///
     /// # Errors
     ///
@@ -482,7 +483,7 @@ impl<U, B: Buffers> Slot<U, B> {
         // progress engine belongs to this thread, as slots are not `Send`.
         let code = ErrorCode(unsafe { sys::doca_task_submit(task) });
         if code == ErrorCode::SUCCESS {
-            // The completion makes a slot of the cell again.
+            // The completion creates a slot for the cell again.
             mem::forget(self);
             return Ok(());
         }
@@ -498,7 +499,7 @@ impl<U, B: Buffers> Slot<U, B> {
     /// The state of the slot.
     #[inline(always)]
     pub fn state(&self) -> &U {
-        // SAFETY: only the slot refers to it, of which there is one.
+        // SAFETY: only the slot refers to the state, and there is only one slot for it.
         unsafe { &*self.cell().state.get() }
     }
 
@@ -511,7 +512,7 @@ impl<U, B: Buffers> Slot<U, B> {
 }
 
 impl<U> Slot<U> {
-    /// Length in bytes of what was received into the buffer or is sent from it.
+    /// Length in bytes of the data that was received into the buffer, or is sent from it.
     #[inline(always)]
     pub fn data_len(&self) -> usize {
         let mut len = 0;
@@ -527,10 +528,10 @@ impl<U> Slot<U> {
         let _ = unsafe { sys::doca_buf_reset_data_len(self.cell().buffers.buf) };
     }
 
-    /// Copies the first `N` bytes of the buffer, whatever of them is data. Returns `false`, and copies nothing, if the
-    /// buffer is smaller.
+    /// Copies the first `N` bytes of the buffer, which may include bytes after its data. Returns `false`, and copies
+    /// nothing, if the buffer is smaller.
     ///
-    /// Peers may write to the buffer at any time, so its bytes are copied before they are looked at.
+    /// Peers may write to the buffer at any time, so its bytes are copied before they are examined.
     #[inline(always)]
     #[must_use]
     pub fn read<const N: usize>(&self, into: &mut [u8; N]) -> bool {
@@ -542,8 +543,8 @@ impl<U> Slot<U> {
         fits
     }
 
-    /// Overwrites the first `N` bytes of the buffer, whatever of them is data. Returns `false`, and writes nothing, if
-    /// the buffer is smaller.
+    /// Overwrites the first `N` bytes of the buffer, which may include bytes after its data. Returns `false`, and
+    /// writes nothing, if the buffer is smaller.
     #[inline(always)]
     #[must_use]
     pub fn write<const N: usize>(&mut self, bytes: &[u8; N]) -> bool {
@@ -556,7 +557,7 @@ impl<U> Slot<U> {
         fits
     }
 
-    /// Makes a copy of `bytes` the data.
+    /// Copies `bytes` to the start of the buffer and makes them its data.
     ///
     /// # Errors
     ///
@@ -572,7 +573,7 @@ impl<U> Slot<U, TwoBuffers> {
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::INVALID_VALUE`] if the range is not inside the map. The buffer is unchanged then.
+    /// [`ErrorCode::INVALID_VALUE`] if the range is not inside the map. In this case, the buffer is unchanged.
     #[inline(always)]
     pub fn set_data<const BUFFER: usize>(
         &mut self,
@@ -634,11 +635,11 @@ impl<U> Slot<U, TwoBuffers> {
 }
 
 impl<U, B: Buffers> Drop for Slot<U, B> {
-    // So that a place for an optional slot is checked inline when it is overwritten.
+    // A separate function, so that the check for a slot is inlined where an `Option<Slot>` is overwritten.
     #[cold]
     fn drop(&mut self) {
         let cell = self.cell();
-        // SAFETY: the state was not dropped, and only this slot, the last one of its cell, refers to it.
+        // SAFETY: the state has not been dropped, and only this slot, the last reference to its cell, refers to it.
         unsafe { ManuallyDrop::drop(&mut *cell.state.get()) };
         // SAFETY: the slot's own reference, from `SlotIter::next`; neither pointer is used afterwards.
         unsafe { Rc::decrement_strong_count(cell.pool) };
@@ -654,7 +655,7 @@ impl<U, B: Buffers> fmt::Debug for Slot<U, B> {
     }
 }
 
-/// New slots with their buffers, which contexts give tasks to before they are [used](Self::into_iter).
+/// New slots with their buffers, to which contexts add tasks before the slots are [used](Self::into_iter).
 ///
 /// Tasks for messages are added by [`Consumer::receive_into`](crate::Consumer::receive_into),
 /// [`Producer::send_from`](crate::Producer::send_from), [`Rdma::receive_into`](crate::Rdma::receive_into) and
@@ -668,8 +669,8 @@ pub struct Slots<U, B: Buffers = OneBuffer> {
 }
 
 impl<U: 'static> Slots<U> {
-    /// `count` slots for handlers of the engine's worker, with buffers of `len` bytes, one after the other, from
-    /// `offset` of `mmap` on. `state` makes the state of the slot with a number.
+    /// `count` slots for handlers of the engine's worker, with buffers of `len` bytes, contiguous from `offset` of
+    /// `mmap` on. `state` returns the initial state of a slot, given its index.
     ///
     /// # Errors
     ///
@@ -702,7 +703,7 @@ impl<U: 'static> Slots<U> {
             .collect::<Result<Box<[Buf]>>>()?;
         let buffers = |index: usize| OneOfSlot {
             buf: bufs[index].as_ptr(),
-            // Inside of the region, or there would be no buf.
+            // Inside the region, because otherwise the buf could not be created.
             bytes: region.as_ptr().wrapping_add(place(index).unwrap_or(0)),
         };
         let buffers = (0..count).map(buffers).collect();
@@ -716,8 +717,8 @@ impl<U: 'static> Slots<U> {
 }
 
 impl<U: 'static> Slots<U, TwoBuffers> {
-    /// `count` slots for handlers of the engine's worker, each with a buffer in `local`, memory of this process, and one
-    /// in `remote`, that of a peer. `state` makes the state of the slot with a number.
+    /// `count` slots for handlers of the engine's worker, each with a buffer in `local`, memory of this process, and
+    /// one in `remote`, that of a peer. `state` returns the initial state of a slot, given its index.
     ///
     /// The range of each buffer is all of its map, until it is [set](Slot::set_range).
     ///
@@ -749,9 +750,9 @@ impl<U: 'static> Slots<U, TwoBuffers> {
         ))
     }
 
-    /// Makes a buffer of each slot a list: after its data, a task uses the bytes of `mmap` at the offset and of the
-    /// length in bytes that `place` returns for the slot with a number. [`Slot::set_data`] and [`Slot::set_range`] change
-    /// the first buffer of the list.
+    /// Makes a buffer of each slot a list: after its data, a task also uses the bytes of `mmap` at the offset and with
+    /// the length that `place` returns for the index of the slot, both in bytes. [`Slot::set_data`] and
+    /// [`Slot::set_range`] change the first buffer of the list.
     ///
     /// # Errors
     ///
@@ -772,7 +773,7 @@ impl<U: 'static> Slots<U, TwoBuffers> {
 }
 
 impl<U: 'static, B: Buffers> Slots<U, B> {
-    /// Slots with these buffers, which `bufs` keep.
+    /// Slots with these buffers, whose memory is kept by `bufs`.
     fn with_buffers<W>(
         pe: &WorkerPe<W>,
         of_slots: Vec<B::OfSlot>,
@@ -803,7 +804,7 @@ impl<U: 'static, B: Buffers> Slots<U, B> {
         }
     }
 
-    /// Refuses slots of another engine, and those that have a task with this number.
+    /// Fails for slots of another engine, and if a slot already has a task with this number.
     pub(crate) fn check(
         &self,
         operation: &'static str,
@@ -860,7 +861,7 @@ impl<U, B: Buffers> IntoIterator for Slots<U, B> {
     type Item = Slot<U, B>;
     type IntoIter = SlotIter<U, B>;
 
-    /// The slots, idle.
+    /// Returns the idle slots.
     fn into_iter(self) -> SlotIter<U, B> {
         self.slots
     }
@@ -874,7 +875,7 @@ impl<U, B: Buffers> fmt::Debug for Slots<U, B> {
     }
 }
 
-/// Iterator over new slots. Those that it does not return are dropped with it.
+/// Iterator over new slots. Slots that were not returned are dropped with the iterator.
 pub struct SlotIter<U, B: Buffers = OneBuffer> {
     pool: Rc<Pool<U, B>>,
     next: usize,
@@ -892,7 +893,7 @@ impl<U, B: Buffers> Iterator for SlotIter<U, B> {
     fn next(&mut self) -> Option<Slot<U, B>> {
         let cell = NonNull::from(self.pool.cells.get(self.next)?);
         self.next += 1;
-        // Not dropped here: the slot's own reference.
+        // Leaked on purpose: it is the slot's own reference.
         mem::forget(Rc::clone(&self.pool));
         // SAFETY: each cell is passed once, idle, with its state and the reference above.
         Some(unsafe { Slot::from_cell(cell) })
@@ -907,7 +908,7 @@ impl<U, B: Buffers> fmt::Debug for SlotIter<U, B> {
     }
 }
 
-/// The callbacks of a kind of tasks that belong to slots, with the types that they expect.
+/// The callbacks for a kind of tasks of slots, with the types that they expect.
 pub(crate) struct HandlerConf<T> {
     handler: TypeId,
     worker: TypeId,
@@ -961,7 +962,7 @@ impl<T> HandlerConf<T> {
     }
 }
 
-/// The callbacks of a kind of tasks: of its handler, or those that queue.
+/// The callbacks for a kind of tasks: those of its handler, or those that queue completions.
 pub(crate) fn callbacks<T, const N: usize>(
     handler: [Option<HandlerConf<T>>; N],
 ) -> (Option<CompletionCallback<T>>, Option<CompletionCallback<T>>) {
@@ -969,7 +970,7 @@ pub(crate) fn callbacks<T, const N: usize>(
     handler.map_or_else(completion_callbacks, HandlerConf::callbacks)
 }
 
-/// Refuses slots with other handlers than the context was started with.
+/// Fails if the context was started with another handler.
 pub(crate) fn check_handler<T, H: CompletionHandler>(
     operation: &'static str,
     conf: Option<HandlerConf<T>>,
@@ -984,7 +985,7 @@ pub(crate) fn check_handler<T, H: CompletionHandler>(
     ))
 }
 
-/// Refuses a task whose completions would be queued, where they are passed to handlers.
+/// Fails for a task whose completions would be queued, if the context passes them to a handler.
 pub(crate) fn check_queued<T>(
     operation: &'static str,
     conf: &Option<HandlerConf<T>>,
@@ -1032,7 +1033,7 @@ unsafe extern "C" fn failed<T, H: CompletionHandler>(
     }
 }
 
-/// Passes a slot to the handler, or keeps it until the events before it were taken.
+/// Passes a slot to the handler, or stores it until the preceding events have been taken.
 ///
 /// # Safety
 ///
@@ -1055,15 +1056,15 @@ unsafe fn complete<H: CompletionHandler>(user_data: sys::doca_data, code: ErrorC
     };
     cell.phase.set(Phase::Idle);
     // SAFETY: the slot that was submitted was forgotten, so this is the only one. The worker is that of the active
-    // progress call, of the handler's type, and not used meanwhile: no progress is made inside of a handler, and a
-    // submission does not call back.
+    // progress call, of the handler's type, and is not used in the meantime: no progress is made inside a handler, and
+    // a submission does not invoke callbacks.
     unsafe {
         let slot = Slot::from_cell(pointer);
         H::completed(worker.cast().as_mut(), slot, code.ok());
     }
 }
 
-/// Passes a slot that was kept to its handler; drops it if there is no worker.
+/// Passes a deferred slot to its handler; drops it if there is no worker.
 ///
 /// # Safety
 ///

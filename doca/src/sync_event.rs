@@ -11,7 +11,7 @@ use crate::error::{call, non_null};
 use crate::task::{NO_DATA, completion_callbacks};
 use crate::{ContextId, CtxState, Device, Error, ErrorCode, Pe, Result, Task};
 
-/// Locations of a [`SyncEvent`] besides the program itself.
+/// Locations of a [`SyncEvent`] in addition to the program itself.
 #[derive(Debug, Clone)]
 #[must_use = "a builder does nothing until it starts"]
 pub struct SyncEventBuilder {
@@ -37,13 +37,13 @@ impl SyncEventBuilder {
         self
     }
 
-    /// Allows the other side of PCIe to signal it: [`SyncEvent::export_to_pci`].
+    /// Permits the other side of PCIe to signal the event: [`SyncEvent::export_to_pci`].
     pub fn pci_publisher(mut self) -> Self {
         self.pci_publisher = true;
         self
     }
 
-    /// Allows the other side of PCIe to wait for it: [`SyncEvent::export_to_pci`].
+    /// Permits the other side of PCIe to wait for the event: [`SyncEvent::export_to_pci`].
     pub fn pci_subscriber(mut self) -> Self {
         self.pci_subscriber = true;
         self
@@ -79,7 +79,7 @@ impl SyncEventBuilder {
         // SAFETY: the event is live and not started, the device is open.
         let configured = unsafe { self.configure(event) };
         if configured.is_err() {
-            // SAFETY: not started, and not used elsewhere. The earlier error is the one to report.
+            // SAFETY: not started, and not used elsewhere. Its error is ignored, because the earlier error is reported.
             unsafe { sys::doca_sync_event_destroy(event) };
         }
         configured.map(|()| object)
@@ -200,7 +200,7 @@ impl SyncEventContext {
     /// As for [`set_task`](Self::set_task).
     pub fn add_task(&self, value: u64, token: u64) -> Result<Task> {
         const OPERATION: &str = "doca_sync_event_task_notify_add_alloc_init";
-        // DOCA writes the old value, so its destination must live as long as the task, which keeps it.
+        // DOCA writes the old value to it, so the task keeps it alive.
         let old = std::rc::Rc::new(std::cell::Cell::new(0));
         let mut task = ptr::null_mut();
         // SAFETY: the event is live, the out-parameter is valid, and the task's cell keeps the destination of the old
@@ -304,7 +304,7 @@ impl SyncEventContext {
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::TIME_OUT`] if it does not become idle. The event is leaked then.
+    /// [`ErrorCode::TIME_OUT`] if it does not become idle. The event is then leaked.
     pub fn stop(self) -> Result<()> {
         self.context.close()
     }
@@ -358,7 +358,7 @@ impl SyncEvent {
         unsafe { Self::start_raw(event, device.clone()) }
     }
 
-    /// Starts an event and takes it over; destroys it if it cannot be started.
+    /// Starts an event and takes ownership of it; destroys it if it cannot be started.
     ///
     /// # Safety
     ///
@@ -381,7 +381,7 @@ impl SyncEvent {
     ///
     /// # Errors
     ///
-    /// The errors of `doca_sync_event_get`, e.g. if the value belongs to another process that is gone.
+    /// The errors of `doca_sync_event_get`, e.g. if the value belongs to another process that has exited.
     pub fn get(&self) -> Result<u64> {
         let mut value = 0;
         // SAFETY: the event is started, the out-parameter is valid.
@@ -550,7 +550,7 @@ impl RemoteSyncEvent {
         self.inner.event.as_ptr()
     }
 
-    /// A reference for a task that uses the event.
+    /// A reference that a task keeps while it uses the event.
     pub(crate) fn keep(&self) -> Rc<dyn std::any::Any> {
         Rc::clone(&self.inner) as Rc<dyn std::any::Any>
     }
@@ -559,7 +559,7 @@ impl RemoteSyncEvent {
 impl Drop for Inner {
     fn drop(&mut self) {
         let event = self.event.as_ptr();
-        // SAFETY: every task that uses it holds it, so there is none.
+        // SAFETY: every task that uses the event holds a reference to it, so no such task exists.
         if let Err(error) = unsafe { call!(doca_sync_event_remote_net_destroy(event)) } {
             tracing::warn!(%error, "failed to destroy a remote sync event; leaking it");
         }

@@ -13,8 +13,9 @@ use crate::{Buf, Completion, ErrorCode, Event, Result};
 
 /// A task: created once, submitted as often as needed, one submission at a time.
 ///
-/// It keeps its bufs. Its context owns the C object: after the context is stopped, the task can only be dropped. A task
-/// that is dropped in flight still completes, and its [`Event`](crate::Event) is delivered, before its object is freed.
+/// It keeps its bufs alive. Its context owns the C object: after the context is stopped, the task can only be dropped.
+/// A task that is dropped in flight still completes, and its [`Event`](crate::Event) is delivered, before its object is
+/// freed.
 #[derive(Debug)]
 pub struct Task {
     cell: Rc<TaskCell>,
@@ -27,18 +28,18 @@ impl Task {
     /// # Errors
     ///
     /// * [`ErrorCode::AGAIN`]: not possible now, e.g. because the peer has no buffer posted; submit it again later.
-    /// * [`ErrorCode::IN_USE`]: it was submitted and its completion was not reaped yet.
+    /// * [`ErrorCode::IN_USE`]: the task was submitted, and its completion has not been reaped yet.
     /// * [`ErrorCode::BAD_STATE`]: the context is not running or was destroyed.
     pub fn submit(&self) -> std::result::Result<(), ErrorCode> {
         self.cell.submit()
     }
 
-    /// The token of its completions.
+    /// The token of the task's completions.
     pub fn token(&self) -> u64 {
         self.cell.token
     }
 
-    /// `true` if it was submitted and its completion was not reaped yet.
+    /// `true` if the task was submitted, and its completion has not been reaped yet.
     pub fn is_in_flight(&self) -> bool {
         self.cell.is_in_flight()
     }
@@ -106,7 +107,7 @@ impl TaskCell {
         result
     }
 
-    /// `true` if it was submitted and its completion was not reaped yet.
+    /// `true` if the task was submitted, and its completion has not been reaped yet.
     fn is_in_flight(&self) -> bool {
         matches!(self.phase.get(), Phase::Submitted | Phase::Completed)
     }
@@ -154,7 +155,7 @@ impl TaskCell {
 
 impl Drop for TaskCell {
     fn drop(&mut self) {
-        // Its completion was not reaped.
+        // The completion has not been reaped.
         if self.is_in_flight() {
             self.bufs.iter().flatten().for_each(Buf::reaped);
         }
@@ -227,7 +228,7 @@ impl TaskTable {
         }
     }
 
-    /// `true` if a cell is in the table: its slot may have been reused.
+    /// `true` if the table contains this cell: its entry may have been reused.
     fn holds(&self, cell: &TaskCell) -> bool {
         let slots = self.slots.borrow();
         let there = slots.get(cell.slot.get()).and_then(Option::as_ref);
@@ -312,7 +313,7 @@ unsafe fn complete(user_data: sys::doca_data, code: impl FnOnce(&TaskCell) -> Er
 
 /// Queue of events from callbacks for [`Pe::poll`](crate::Pe::poll), and of completed slots without a worker.
 ///
-/// Changed only by the methods below, none of which calls out: a callback never finds it half changed.
+/// Changed only by the methods below, which call no other code, so a callback never finds it in an inconsistent state.
 #[derive(Debug, Default)]
 pub(crate) struct EventQueue {
     /// The worker of the active call of [`WorkerPe::progress`](crate::WorkerPe::progress).
@@ -322,7 +323,7 @@ pub(crate) struct EventQueue {
     deferred: Reserved<DeferredCompletion>,
 }
 
-/// An event, or the task whose completion is one.
+/// An event, or a task whose completion is an event.
 #[derive(Debug)]
 enum Queued {
     Task(Rc<TaskCell>),
@@ -339,7 +340,7 @@ pub(crate) struct DeferredCompletion {
     pub(crate) hand_over: unsafe extern "C" fn(NonNull<()>, Option<NonNull<()>>, ErrorCode),
 }
 
-/// A queue with space for as many entries as were reserved.
+/// A queue with space for the reserved number of entries.
 #[derive(Debug)]
 struct Reserved<T> {
     entries: RefCell<VecDeque<T>>,
@@ -419,7 +420,7 @@ impl EventQueue {
         self.events.remove(count);
     }
 
-    /// Keeps a completed slot until [`hand_over_deferred`](Self::hand_over_deferred).
+    /// Stores a completed slot until [`hand_over_deferred`](Self::hand_over_deferred).
     #[cold]
     pub(crate) fn defer(&self, completion: DeferredCompletion) {
         self.deferred.push(completion);
@@ -435,7 +436,8 @@ impl EventQueue {
         !self.is_empty() || self.has_deferred()
     }
 
-    /// Passes deferred slots to `worker` until one causes another event, which comes before the rest.
+    /// Passes deferred slots to `worker` until a handler causes another event, which must be taken before the remaining
+    /// ones.
     ///
     /// # Safety
     ///
@@ -462,13 +464,13 @@ impl EventQueue {
         self.events.push(Queued::Event(event));
     }
 
-    /// `true` if all events were taken.
+    /// `true` if all events have been taken.
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
         self.events.is_empty()
     }
 
-    /// Takes the next event; that of a task returns the task to the user.
+    /// Takes the next event; taking a task's completion returns the task to the user.
     pub(crate) fn pop(&self) -> Option<Event> {
         Some(match self.events.pop()? {
             Queued::Task(task) => Event::Task(task.reap()),
@@ -476,7 +478,7 @@ impl EventQueue {
         })
     }
 
-    /// Drops what is queued.
+    /// Drops all entries.
     pub(crate) fn clear(&self) {
         // Outside the borrow: events hold connections, and tasks their bufs.
         drop(self.events.entries.take());
@@ -536,7 +538,7 @@ mod tests {
         queue.add(20);
         let reserved = capacity();
         assert!(reserved >= 30);
-        // At most 30 at a time, some of which are taken in between.
+        // At most 30 entries at a time, some of which are taken in between.
         (0..30).for_each(|number| queue.push(number));
         for number in 30..200 {
             assert_eq!(queue.pop(), Some(number - 30));

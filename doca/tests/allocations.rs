@@ -68,7 +68,7 @@ fn messages_and_completions_allocate_nothing() {
         let mut before = None;
         while received < MESSAGES {
             if received >= MESSAGES / 10 && before.is_none() {
-                // All lazy initialization is done.
+                // All lazy initialization has been performed.
                 before = Some(ALLOCATIONS.get());
             }
             let Some(Event::Task(completion)) = pe.poll() else {
@@ -127,7 +127,7 @@ fn accelerators_allocate_nothing() {
         let mut before = 0;
         for round in 0..ROUNDS {
             if round == ROUNDS / 10 {
-                // All lazy initialization is done.
+                // All lazy initialization has been performed.
                 before = ALLOCATIONS.get();
             }
             results.iter().for_each(|buf| buf.reset_data().unwrap());

@@ -180,7 +180,7 @@ fn accelerators() {
     assert!(deflated.parse::<u32>().unwrap() < 1000, "{text}");
 }
 
-/// Runs an example without arguments; what it has printed.
+/// Runs an example without arguments; returns its output.
 #[track_caller]
 fn alone(name: &str) -> String {
     let directory = private_directory();

@@ -1,4 +1,4 @@
-//! Slots: tasks that are given away by submitting them and given back by their completion.
+//! Slots: tasks whose ownership is transferred by submission and returned by completion.
 
 mod support;
 
@@ -24,7 +24,7 @@ const WRITE: usize = 1;
 struct Tag {
     number: usize,
     _alive: Rc<()>,
-    /// Other slots that this one owns.
+    /// A slot that this one owns.
     message: Option<Slot<Tag>>,
     transfer: Option<TransferSlot>,
 }
@@ -177,7 +177,7 @@ impl World {
         slots.into_iter().collect()
     }
 
-    /// Makes progress until `done`, without other events.
+    /// Makes progress until `done`; fails for other events.
     fn until(&mut self, collector: &mut Collector, done: impl Fn(&Collector) -> bool) {
         let start = Instant::now();
         while !done(collector) {
@@ -190,7 +190,7 @@ impl World {
         }
     }
 
-    /// Number of slots that exist.
+    /// Number of existing slots.
     fn alive(&self) -> usize {
         Rc::strong_count(&self.alive) - 1
     }
@@ -245,7 +245,8 @@ fn one_buffer_is_received_into_and_sent_from() {
     isolated("one_buffer_is_received_into_and_sent_from", || {
         let mut world = world(&devices().dpu);
         let mut collector = Collector::default();
-        // The receiver's task and the sender's share one buffer: a message is forwarded from the buffer that it was received into.
+        // The receiver's task and the sender's share one buffer: a message is forwarded from the buffer into which it
+        // was received.
         let slots = world.slots(0, 1);
         world
             .receiver
@@ -414,7 +415,7 @@ fn a_context_stopped_or_dropped_in_a_handler_is_stopped_when_progress_returns() 
     );
 }
 
-/// An erasure-coding instance is not destroyed while it has a matrix, and takes another way to its stop.
+/// An erasure-coding instance is not destroyed while a matrix of it exists, and is stopped in another way.
 #[test]
 fn an_instance_with_a_matrix_stopped_in_a_handler_is_stopped_when_progress_returns() {
     isolated(
@@ -441,7 +442,8 @@ fn dropped_slots_go_with_their_contexts_and_forgotten_ones_leak() {
         "dropped_slots_go_with_their_contexts_and_forgotten_ones_leak",
         || {
             let device = devices().dpu;
-            // In flight when the contexts and the engine are dropped, whose queue has the completions then.
+            // Slots are in flight when the contexts and the engine, whose queue then contains the completions, are
+            // dropped.
             let first = world(&device);
             submit::<RECEIVE>(first.receives(0, 3));
             let idle = first.receives(3, 1);
@@ -461,7 +463,7 @@ fn dropped_slots_go_with_their_contexts_and_forgotten_ones_leak() {
             } = second;
             receiver.stop().unwrap();
             sender.stop().unwrap();
-            // Including the world's own reference: the memory is never freed, and no context uses it.
+            // Including the world's own reference: the memory is never freed, although no context uses it.
             assert!(Rc::strong_count(&alive) >= 3);
         },
     );
@@ -505,7 +507,7 @@ fn transfers_move_the_bytes_of_the_ranges_that_were_set() {
                 let mut slot = slots.pop().unwrap();
                 slot.set_data::<REMOTE>(remote, len).unwrap();
                 slot.set_range::<LOCAL>(local, len).unwrap();
-                // The ranges stay as they are.
+                // The ranges remain unchanged.
                 for (offset, len) in [
                     (1, LEN),
                     (LEN as u64, 1),
@@ -582,7 +584,8 @@ fn slots_that_own_each_other_are_dropped_with_their_contexts() {
                 message.state_mut().transfer = Some(transfer);
             }
             assert_eq!(world.alive(), 6);
-            // One pair is received into, one transfers, one is idle. The pool of each kind has slots that the other owns.
+            // One pair is being received into, one is transferring, one is idle. The pool of each kind has slots that
+            // are owned by slots of the other.
             let idle = messages.pop().unwrap();
             let mut message = messages.pop().unwrap();
             let mut transfer = message.state_mut().transfer.take().unwrap();
@@ -607,7 +610,8 @@ fn steps(world: &World, source: &Mmap, destination: &Mmap) -> Slots<Tag, TwoBuff
     Slots::with_two_buffers(pe, inventory, source, destination, 1, tag).unwrap()
 }
 
-/// Runs the one slot's task with data at `from`, and returns the bytes that it has written to `to`, of at most `room`.
+/// Runs the one slot's task with data at `from`, and returns the bytes that it has written to `to`, which has space for
+/// `room` bytes.
 fn step(
     world: &mut World,
     slot: TransferSlot,
@@ -670,7 +674,7 @@ fn accelerators_append_their_results_to_the_destinations_of_slots() {
             let (create, parity) = step(&mut world, only(creates), (0, 256), 1024, 128);
             assert_eq!(parity.unwrap().len(), 128);
 
-            // The second block, from the first one and the redundancy, which are in two places.
+            // Recovers the second block from the first block and the redundancy, which are not contiguous.
             let recoveries = steps(&world, &map, &map);
             recoveries
                 .append_data::<{ TwoBuffers::SOURCE }>(&world.inventory, &map, |_| (1024, 128))
@@ -752,7 +756,7 @@ fn a_new_context_gets_new_slots_from_the_same_inventory() {
     );
 }
 
-/// A second handler of the same worker.
+/// Another handler for the same type of workers.
 struct Other;
 
 impl CompletionHandler for Other {
@@ -792,7 +796,7 @@ fn what_does_not_belong_together_is_refused() {
         let receive = || world.receiver.receive_into::<RECEIVE, Received>(&slots);
         receive().unwrap();
         invalid(receive());
-        // Queued completions and slots do not mix in one kind of tasks.
+        // A kind of tasks has either queued completions or slots, not both.
         let buf = world.inventory.buf(&world.mmap, 512, 64).unwrap();
         invalid(world.receiver.receive_task(&buf, 0).map(drop));
         invalid(world.receiver.receive_any_task(Some(&buf), 0).map(drop));

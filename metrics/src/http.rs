@@ -409,7 +409,7 @@ fn write_workers(page: &mut Page<'_>, state: &State) -> fmt::Result {
 // Process metrics from the kernel, under the names that Prometheus' own clients use.
 
 /// Writes resident memory, CPU time, open descriptors and start time of the process. Values that the kernel does not
-/// report are left out.
+/// report are omitted.
 fn write_process(page: &mut Page<'_>) -> fmt::Result {
     if let Some(bytes) = resident_bytes() {
         let help = "Resident memory in bytes";

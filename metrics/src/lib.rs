@@ -1,14 +1,15 @@
 //! Counters of workers: printed after a run in the reference's format ([`Statistics`]), and served to Prometheus as text over HTTP
 //! with `--metrics ADDR` ([`Metrics`]).
 //!
-//! Workers count in private memory, as they do without metrics. When they read the clock, once in a number of poll
-//! iterations, they copy their counts to a [`WorkerMetrics`] that only they write, with relaxed stores to cache lines
-//! of its own. The metrics thread reads these on request. So the data path has no additional atomic read-modify-write,
-//! lock or system call. A count may be 2 s old while the worker is idle, and is exact after its run.
+//! Workers count in private memory, with and without metrics. Whenever they read the clock, which they do once in a
+//! number of poll iterations, they copy their counts with relaxed stores to a [`WorkerMetrics`] that no other thread
+//! writes and that has its own cache lines. The metrics thread reads these on request. Therefore the data path has no
+//! additional atomic read-modify-write, lock or system call. A count may be 2 s old while the worker is idle, and is
+//! exact after its run.
 //!
 //! Counts of finished workers are kept as sums per core. Roles add further metrics with [`Metrics::add_section`].
 #![forbid(unsafe_code)]
-// They panic if the stream is closed or full.
+// These macros panic if the stream is closed or full.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod http;
@@ -52,15 +53,15 @@ impl FromStr for MetricsAddress {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Count {
-    /// Completed reads, with or without errors; for a service that forwards them, received reads.
+    /// Completed reads, with or without errors; for a service that forwards reads, received reads.
     Reads,
-    /// Completed writes, likewise.
+    /// Completed writes; counted like reads.
     Writes,
-    /// Completed flushes, likewise.
+    /// Completed flushes; counted like reads.
     Flushes,
-    /// Bytes of reads without an error; for a service that forwards them, of all reads.
+    /// Bytes of reads without an error; for a service that forwards reads, of all reads.
     ReadBytes,
-    /// Bytes of writes, likewise.
+    /// Bytes of writes; counted like those of reads.
     WrittenBytes,
     /// Invalid requests.
     Refused,
@@ -68,7 +69,7 @@ pub enum Count {
     MediaErrors,
     /// I/Os that failed for any reason, including refused ones.
     Failed,
-    /// Writes whose data does not compress enough, included in the failed ones.
+    /// Writes whose data does not compress enough, also counted as failed.
     Incompressible,
     /// Blocks that could not be recovered from any two chunks.
     Uncorrectable,
@@ -111,7 +112,7 @@ const COMMON: [Count; 8] = [
 pub struct Counts([u64; COUNTS]);
 
 impl Counts {
-    /// Returns the counts with this one set.
+    /// Returns the counts with this count set.
     #[inline]
     #[must_use]
     pub fn with(mut self, count: Count, number: u64) -> Self {
@@ -131,7 +132,7 @@ impl Counts {
     }
 }
 
-/// I/Os and their bytes, by kind, as a worker counts them.
+/// I/Os and their bytes, by kind, as counted by a worker.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Traffic {
     reads: u64,
@@ -174,7 +175,7 @@ impl Traffic {
     }
 }
 
-/// Published counters of one worker, on cache lines of their own to avoid false sharing.
+/// Published counters of one worker, on separate cache lines to avoid false sharing.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct WorkerMetrics {
@@ -286,7 +287,7 @@ impl Latencies {
     }
 }
 
-/// Log lines suppressed because there were too many of their kind.
+/// Number of log lines suppressed by the rate limit of their kind.
 pub static SUPPRESSED_LOG_LINES: ProcessCount = ProcessCount::new();
 
 type Section = Box<dyn Fn(&mut Page<'_>) -> fmt::Result + Send + Sync>;
@@ -334,7 +335,7 @@ impl fmt::Debug for Metrics {
 }
 
 impl Metrics {
-    /// Starts to serve the metrics of the program called `role` at this address, on a thread of its own. Returns the
+    /// Starts to serve the metrics of the program called `role` at this address, on a separate thread. Returns the
     /// address with the actual port.
     ///
     /// # Errors
@@ -448,7 +449,7 @@ pub struct CoreStatistics {
     pub media_errors: u64,
 }
 
-/// serde passes a reference.
+/// The signature is required by serde.
 fn is_zero(count: &u64) -> bool {
     *count == 0
 }
@@ -466,7 +467,7 @@ impl CoreStatistics {
     }
 }
 
-/// The statistics of a service or a target: one block per worker, in the reference's words.
+/// The statistics of a service or a target: one block per worker, in the reference's format.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Statistics {
     pub application: &'static str,

@@ -3,7 +3,7 @@
 //!
 //! * [`Accelerator`] is the interface of one kind of context; [`Offload`] is the driver that runs its tasks.
 //! * [`Gathered`] and [`Appender`] give [`engines`](crate::engines) access to the bufs of a task.
-//! * [`Dma`], [`Advise`] and [`ErasureCoding`] are the kinds whose tasks keep nothing between them.
+//! * [`Dma`], [`Advise`] and [`ErasureCoding`] are the kinds without state that is shared by tasks.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -31,14 +31,14 @@ pub(crate) const MAX_BUF_LIST_LEN: usize = 64;
 /// Maximum number of tasks of one instance, all kinds together.
 pub(crate) const MAX_TASKS: u32 = crate::progress::MAX_TASKS;
 
-/// Bytes to process before other contexts are progressed, whatever the number of tasks: about 10 us of erasure coding,
-/// up to 100 us of decompression.
+/// Bytes to process before other contexts are progressed, regardless of the number of tasks: about 10 us of erasure
+/// coding, up to 100 us of decompression.
 const BYTES_AT_A_TIME: usize = 256 << 10;
 
 /// Divisor for kinds of context with slow tasks: one progress call runs a quarter of the pending tasks plus one, so
 /// that the program and the other contexts progress in between. Without it, 16 concurrent reads of compressed blocks
-/// would all wait for one batch. Measured: 1.2 times the throughput in that case, about the same with many concurrent
-/// reads.
+/// would all wait for one batch. Measured: 1.2 times the throughput in that case, and about the same throughput with
+/// many concurrent reads.
 const WAITING_PER_TURN: usize = 4;
 
 /// A type of context, such as DMA.
@@ -46,13 +46,13 @@ pub(crate) trait Accelerator: 'static {
     /// `true` if a task on a few KiB takes longer than a progress iteration of all other contexts.
     const TAKES_LONG: bool;
 
-    /// `true` if a failed task stops its context, as on hardware, where it puts the queue into the error state.
+    /// `true` if a failed task stops its context, as on hardware, where the queue enters the error state.
     const FAILURE_IS_FATAL: bool;
 
     /// Task pools of all kinds of tasks.
     fn pools(&self) -> impl Iterator<Item = &TaskPool>;
 
-    /// Source and destination of a task, as far as they are set.
+    /// Source and destination of a task, if they are set.
     ///
     /// # Errors
     /// [`Error::InvalidValue`] for a task of another kind of context.
@@ -124,7 +124,7 @@ impl<A: Accelerator> Driver for Offload<A> {
     }
 
     fn submit(&self, _ctx: &Ctx, task: &Task) -> Result<()> {
-        // As the library on hardware, which looks up the keys of the memory here: the context keeps running.
+        // As in the library on hardware, which looks up the keys of the memory here, the context keeps running.
         for buf in self.accelerator.bufs(task)?.into_iter().flatten() {
             buf.check_device(self.device.key())?;
         }
@@ -301,7 +301,7 @@ impl<'a> Appender<'a> {
         self.list.list_tail_len() - self.written
     }
 
-    /// Writes after the bytes written before. They become data with [`finish`](Self::finish).
+    /// Writes after the bytes written so far. They become data with [`finish`](Self::finish).
     ///
     /// # Errors
     /// [`Error::TooBig`] if the destination is full, otherwise the errors of [`memory::copy`](crate::memory::copy()).
@@ -331,13 +331,13 @@ impl<'a> Appender<'a> {
     }
 }
 
-/// The memory of a list of bufs as extents; keeps its working memory for reuse.
+/// The memory of a list of bufs as extents; working memory is kept for reuse.
 ///
 /// Memory that is not mapped here (another host's memory across PCIe) is staged in private memory.
 #[derive(Default)]
 struct Gathered {
     extents: Vec<Extent>,
-    /// Staging memory, and the index of the extent that it stands for.
+    /// Staging memory, and the index of the extent that it replaces.
     private: Vec<(usize, Vec<u8>)>,
 }
 
@@ -414,7 +414,7 @@ impl Gathered {
                     let mut memory = vec![0; len];
                     fill(&segment, &mut memory)?;
                     self.private.push((self.extents.len(), memory));
-                    // The heap address stays the same when the list grows.
+                    // The heap address does not change when the list grows.
                     self.private
                         .last_mut()
                         .map_or(std::ptr::null_mut(), |(_, memory)| memory.as_mut_ptr())
@@ -554,7 +554,7 @@ impl Accelerator for Advise {
 /// Block lengths are multiples of this number of bytes.
 const BLOCK_ALIGNMENT: usize = 64;
 
-/// A matrix with its compiled form. Shared with tasks: the program may destroy the matrix before them.
+/// A matrix with its compiled form. Shared with tasks, because the program may destroy the matrix before them.
 pub(crate) struct CodingMatrix {
     matrix: Matrix,
     coder: Coder,
@@ -626,7 +626,6 @@ impl Work {
     }
 }
 
-/// Block length for a source of `len` bytes.
 fn block_len(len: usize, coder: &Coder) -> Result<usize> {
     let block = len / coder.inputs();
     if block * coder.inputs() != len || !block.is_multiple_of(BLOCK_ALIGNMENT) || block == 0 {

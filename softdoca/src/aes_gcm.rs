@@ -114,7 +114,7 @@ impl Crypt {
     }
 
     /// Sets the initialization vector. If it is too long, only its length is stored, so that the task fails instead of
-    /// running with another one.
+    /// running with another vector.
     pub(crate) fn set_iv(&self, iv: &[u8]) {
         let mut padded = [0; IV_LEN];
         let len = iv.len().min(IV_LEN);
@@ -201,7 +201,7 @@ impl Crypt {
         if output.room() < self.result_len(&lengths) {
             return Err(Error::TooBig);
         }
-        // Decrypt a private copy: the authenticated bytes must be the decrypted ones.
+        // Decrypt a private copy, because the authenticated bytes must be identical to the decrypted ones.
         if scratch.len() < len + MAX_TAG {
             scratch.resize(len + MAX_TAG, 0);
         }

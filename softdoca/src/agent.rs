@@ -1,14 +1,15 @@
 //! The agent: a thread of an exporting process that serves its peers while the program is busy.
 //!
-//! It hands out the shared memory behind exports, copies memory that cannot be shared, performs atomics on it, and
-//! passes calls (RDMA connects) to published services. It runs while there are exports or services, on one socket in
-//! the runtime directory, which it removes afterwards. Peers on other machines use TCP instead, if enabled by the
+//! It provides the shared memory of exports, copies memory that cannot be shared, performs atomics on it, and passes
+//! calls (RDMA connects) to published services. It runs while there are exports or services, on one socket in the
+//! runtime directory, which it removes afterwards. Peers on other machines use TCP instead, if enabled by the
 //! environment: `network`.
 //!
-//! This file has the client of other processes' agents ([`AgentConnection`], [`RemoteRegion`]), and the `Limits` of those
-//! agents and of this process's. Memory that is not mapped in this process is copied by its exporter's agent while the thread
-//! that executes the task waits. An agent may be slow, and that thread has other work: a `WaitScope` around a call of
-//! progress, or around a submission outside of one, bounds the total wait in it, for any number of tasks, segments and agents.
+//! This file contains the client of other processes' agents ([`AgentConnection`], [`RemoteRegion`]), and the `Limits`
+//! of all agents. Memory that is not mapped in this process is copied by its exporter's agent while the thread that
+//! executes the task waits. An agent may be slow, and that thread has other work: a `WaitScope` around a call of
+//! progress, or around a submission outside such a call, bounds the total wait in it, for any number of tasks, segments
+//! and agents.
 
 mod network;
 mod protocol;
@@ -52,7 +53,7 @@ pub(crate) struct Limits {
     pub import_bytes: u64,
     /// Maximum number of connections to this process's agent.
     pub connections: usize,
-    /// Maximum number of connections to it from one process.
+    /// Maximum number of connections to the agent from one process.
     pub connections_per_process: usize,
     /// Time after which a connection without a granted request is closed.
     pub idle: Duration,
@@ -166,12 +167,12 @@ thread_local! {
 /// Bounds the waits of this thread for agents until it is dropped.
 #[must_use = "it ends when it is dropped"]
 pub(crate) struct WaitScope {
-    /// State to restore; `None` for a scope that shares the outer one.
+    /// State to restore; `None` for a scope nested in another one, whose limit it shares.
     outer: Option<(u8, Option<Waited>)>,
 }
 
 impl WaitScope {
-    /// Opens a scope for a call of progress. One inside a callback has its own limit.
+    /// Opens a scope for a call of progress. A call inside a callback has its own limit.
     #[inline]
     pub(crate) fn of_progress() -> WaitScope {
         WaitScope {
@@ -218,7 +219,7 @@ fn set_waited(waited: Option<Waited>) {
     WAITED.set(waited);
 }
 
-/// Returns `true` if waits for agents have taken so long that the rest of the work is left to the next call of
+/// Returns `true` if waits for agents have taken so long that the remaining work is deferred to the next call of
 /// progress.
 #[inline(always)]
 pub(crate) fn is_held_up() -> bool {
@@ -231,7 +232,7 @@ pub(crate) fn is_in_progress() -> bool {
     FLAGS.get() & (OPEN | LONE) == OPEN
 }
 
-/// Waits for an agent until a copy of `len` bytes is done or times out: `action` gets the deadline.
+/// Waits for an agent until a copy of `len` bytes has completed or timed out; `action` gets the deadline.
 fn within_scope<T>(len: usize, action: impl FnOnce(Deadline) -> Result<T>) -> Result<T> {
     let limits = Limits::get()?;
     let (begin, before) = (Instant::now(), WAITED.get());
@@ -279,7 +280,8 @@ impl AgentConnection {
         }
     }
 
-    /// Returns `true` if the peer has exited, or has withdrawn what this connection was made for.
+    /// Returns `true` if the peer has exited, or has withdrawn the export or service for which this connection was
+    /// made.
     pub fn is_closed(&self) -> bool {
         self.socket.is_closed()
     }
@@ -410,7 +412,7 @@ pub enum RemoteBacking {
     Shared {
         /// The descriptor as received.
         memfd: OwnedFd,
-        /// In bytes.
+        /// In bytes: expected and found.
         offset: u64,
     },
     /// Through [`RemoteRegion`].
@@ -464,7 +466,7 @@ impl RemoteRegion {
                 )));
             }
             let is_last = part.is_empty();
-            // Handled before further ones are received: each may hold a descriptor.
+            // Segments are handled before further ones are received: each may hold a descriptor.
             part.into_iter().try_for_each(&mut take)?;
             if taken >= count || is_last {
                 return Ok(region);
@@ -632,7 +634,7 @@ impl RemoteRegion {
         result.map_err(|error| match error {
             Error::ConnectionReset => Error::NotFound,
             Error::TimeOut => {
-                // A late reply would be taken for the reply to the next request.
+                // A late reply would be mistaken for the reply to the next request.
                 self.connection.socket.shut_down();
                 Error::TimeOut
             }

@@ -2,7 +2,7 @@
 //! actions out.
 //!
 //! * [`Definitions`] holds the [`Param`]s and [`Command`]s that a program has created and registered.
-//! * [`parse`] reads arguments, and the JSON file they name, and returns an [`Outcome`]: help, version, or the
+//! * [`parse`] reads arguments, and the JSON file that they name, and returns an [`Outcome`]: help, version, or the
 //!   [`Action`]s to perform in order, each a call of one of the program's callbacks.
 //! * [`usage`] writes the usage text.
 
@@ -47,7 +47,7 @@ pub struct Run {
 /// A callback to call.
 #[derive(Debug)]
 pub enum Action {
-    /// A parameter was given a value.
+    /// A value of a parameter.
     Param(ParamId, Value),
     /// A command was named.
     Command(CommandId),
@@ -329,7 +329,7 @@ fn from_json(object: Vec<(String, Json)>) -> Result<Vec<CString>, Refusal> {
 
 #[cfg(test)]
 mod tests {
-    //! A program like the storage applications, and the values its callbacks would get.
+    //! A program similar to the storage applications, and the values that its callbacks would get.
 
     use std::ffi::c_void;
     use std::io::Write as _;
@@ -362,7 +362,7 @@ mod tests {
         id
     }
 
-    /// A program like the storage applications.
+    /// A program similar to the storage applications.
     fn program() -> Definitions {
         let mut definitions = Definitions::default();
         let d = &mut definitions;
@@ -391,7 +391,7 @@ mod tests {
         super::parse(definitions, &arguments, false)
     }
 
-    /// The actions as text: `device=03:00.0 cpu=1`.
+    /// The actions as text, such as `device=03:00.0 cpu=1`.
     fn said(definitions: &Definitions, run: &Run) -> String {
         let one = |action: &Action| match action {
             Action::Command(id) => definitions.command(*id).name.clone().unwrap(),
@@ -791,7 +791,7 @@ Program Flags:
             ),
         ] {
             let file = file(&text);
-            // A wrong value in the file is reported even if the command line overrides it.
+            // An invalid value in the file is reported even if the command line overrides it.
             let line = format!("-d x --cpu 1 -j {}", file.path().display());
             refuses(&d, &line, error, part);
         }

@@ -1,4 +1,4 @@
-//! Bufs: descriptors of a range of a memory map, kept in inventories and chained into lists.
+//! Bufs: descriptors of a range of a memory map, stored in inventories and chained into lists.
 //!
 //! A buf covers `len` bytes starting at `head`; its data is the `data_len` bytes starting at `data` within that range.
 //! Results of a task are appended to the data of its destination.
@@ -22,7 +22,7 @@ use crate::memory;
 use crate::memory::Mmap;
 use inventory::FreeList;
 
-/// A buf. It lives in its inventory at a fixed address: the C handle is a pointer to it.
+/// A buf. It is at a fixed address in its inventory, and the C handle is a pointer to it.
 ///
 /// The fields that tasks read share one cache line.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub struct Buf {
     len: Cell<usize>,
     data: Cell<u64>,
     data_len: Cell<usize>,
-    /// Next buf in the list; in the inventory, the next free one.
+    /// Next buf in the list; for a free buf, the next free one in the inventory.
     next: Cell<Option<BufHandle>>,
     /// The devices with keys for the map; all while the buf is in the inventory.
     device_keys: Cell<u32>,
@@ -99,8 +99,8 @@ impl Buf {
         Ref::filter_map(self.mmap.borrow(), Option::as_ref).map_err(|_| Error::BadState)
     }
 
-    /// Checks that the device has a key for the memory of all bufs of the list: it was added to their maps. Bufs that
-    /// were returned to their inventory are reported when the task runs.
+    /// Checks that the device has a key for the memory of all bufs of the list, i.e. that it was added to their maps.
+    /// Bufs that were returned to their inventory are reported when the task runs.
     ///
     /// # Errors
     /// [`Error::InvalidValue`].
@@ -148,11 +148,11 @@ impl Buf {
         end.saturating_sub(data_end) as usize
     }
 
-    /// Moves the data within the buf, as programs should, or elsewhere in its map. The buf's own range stays the same.
+    /// Moves the data within the buf, as programs should, or elsewhere in its map. The buf's own range does not change.
     ///
     /// # Errors
-    /// [`Error::InvalidValue`] if the data would leave the map, [`Error::BadState`] if the buf was returned; the buf is
-    /// unchanged then.
+    /// [`Error::InvalidValue`] if the data would leave the map, [`Error::BadState`] if the buf was returned. In both
+    /// cases, the buf is unchanged.
     #[inline]
     pub fn set_data(&self, data: u64, data_len: usize) -> Result<()> {
         if !fits(self.head(), self.capacity(), data, data_len) {
@@ -182,7 +182,7 @@ impl Buf {
         )))
     }
 
-    /// Sets the length of the data; its start stays the same.
+    /// Sets the length of the data; its start does not change.
     ///
     /// # Errors
     /// As [`Buf::set_data`].
@@ -191,7 +191,7 @@ impl Buf {
         self.set_data(self.data(), data_len)
     }
 
-    /// Sets the length of the data to 0; its start stays the same.
+    /// Sets the length of the data to 0; its start does not change.
     #[inline]
     pub fn reset_data_len(&self) {
         self.data_len.set(0);
@@ -204,12 +204,12 @@ impl Buf {
         self.data_len.set(self.data_len() + len);
     }
 
-    /// Sets the buf's range to `len` bytes of its map, with `data_len` bytes of data at `data`. Its place in a list
-    /// stays the same.
+    /// Sets the buf's range to `len` bytes of its map, with `data_len` bytes of data at `data`. Its position in a list
+    /// does not change.
     ///
     /// # Errors
     /// [`Error::InvalidValue`] if the range is outside the map, or the data outside the range; [`Error::BadState`] if
-    /// the buf was returned. The buf is unchanged then.
+    /// the buf was returned. In both cases, the buf is unchanged.
     #[inline]
     pub fn reuse_by_args(&self, addr: u64, len: usize, data: u64, data_len: usize) -> Result<()> {
         if !self.mmap()?.contains(addr, len as u64) {
@@ -302,7 +302,8 @@ impl Buf {
     }
 }
 
-/// Reports a program whose buf would reach outside of its map, or whose data outside of its buf: a refused call.
+/// Reports a programming error: a buf that would exceed its map, or data that would exceed its buf. The call is
+/// refused.
 fn report_outside(addr: u64, len: usize) {
     check::report(
         Mistake::BufOutside,
@@ -341,7 +342,7 @@ impl BufHandle {
         BufHandle(NonNull::from(buf))
     }
 
-    /// A handle for links within lists and inventories, which are kept alive by the bufs in use.
+    /// A handle for links within lists and inventories, which exist as long as bufs are in use.
     fn link(buf: &Buf) -> BufHandle {
         BufHandle(NonNull::from(buf))
     }
@@ -380,7 +381,7 @@ impl Buf {
             .flatten()
     }
 
-    /// This buf and those after it.
+    /// This buf and all following ones.
     #[inline]
     pub fn list(&self) -> Bufs<'_> {
         Bufs { next: Some(self) }
@@ -424,7 +425,7 @@ impl Buf {
     /// Splits the list before `other`, which gets one reference.
     ///
     /// # Errors
-    /// [`Error::InvalidValue`] if `other` does not come after this buf in its list.
+    /// [`Error::InvalidValue`] if `other` does not follow this buf in its list.
     pub fn unchain(&self, other: &Buf) -> Result<()> {
         let before = self.list().find(|buf| {
             buf.next_in_list()
@@ -470,7 +471,7 @@ impl Buf {
     /// Adds the first `len` bytes of [`Buf::tail_segments`] to the data.
     ///
     /// # Errors
-    /// [`Error::TooBig`] if there are fewer; the list is unchanged then.
+    /// [`Error::TooBig`] if there are fewer; in this case, the list is unchanged.
     #[inline]
     pub fn append(&self, len: usize) -> Result<()> {
         if self.next_in_list().is_none() && len <= self.tail_len() {
@@ -544,8 +545,8 @@ impl<'a> Iterator for Segments<'a> {
 /// Appends the data of the list `src` to the data of the list `dst`. Returns the number of bytes.
 ///
 /// # Errors
-/// [`Error::TooBig`] if it does not fit, otherwise as [`memory::copy`]. The data of `dst` is unchanged then, but bytes
-/// after it may have been written.
+/// [`Error::TooBig`] if it does not fit, otherwise as [`memory::copy`]. After an error, the data of `dst` is unchanged,
+/// but bytes after it may have been written.
 pub fn copy_list(dst: &Buf, src: &Buf) -> Result<usize> {
     let total = src.list_data_len();
     if total > dst.list_tail_len() {

@@ -1,5 +1,5 @@
-//! The C API over the engine: a file implements one DOCA header, or the headers of one kind of object; `earlier` has the
-//! functions that only earlier releases have.
+//! The C API over the engine: each file implements one DOCA header, or the headers of one kind of object; `earlier`
+//! contains the functions that exist only in earlier releases.
 //!
 //! A function in this module checks its pointers, calls the engine and maps the result to a `doca_error_t`. No panic
 //! crosses into C, and no other module defines `extern "C"` functions for programs.
@@ -58,7 +58,7 @@ pub(crate) fn guard(body: impl FnOnce() -> Result<()>) -> doca_error_t {
 /// As [`guard`], for functions that do not return an error: `fallback` is returned after a panic.
 #[inline(always)]
 pub(crate) fn guard_with<T>(fallback: T, body: impl FnOnce() -> T) -> T {
-    // Unwind safety is up to the engine: it handles the poisoning of every lock.
+    // The engine is responsible for unwind safety: it handles poisoning for every lock.
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
         report_panic(panic);
         fallback
@@ -89,14 +89,14 @@ pub(crate) unsafe trait Handle: Sized {
     const KEEPER: Keeper = Keeper::Other;
 }
 
-/// Ownership of an object by its C handle; decides how a use after destruction is recognised.
+/// Ownership of an object by its C handle; determines how a use after destruction is detected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keeper {
     /// The handle owns a reference from [`give`].
     Arc,
     /// The handle owns a reference from [`give_local`].
     Rc,
-    /// None: another object owns it.
+    /// No list: another object owns it.
     Other,
 }
 
@@ -120,7 +120,7 @@ unsafe fn check_not_destroyed<H: Handle>(handle: *const H) -> Result<()> {
 unsafe fn check_references<H: Handle>(handle: *const H) -> Result<()> {
     let object = handle.cast::<H::Engine>();
     let references = match H::KEEPER {
-        // SAFETY: the pointer is from `Arc::into_raw`; `reclaim` has left a weak reference, or there are strong ones.
+        // SAFETY: the pointer is from `Arc::into_raw`; `reclaim` has left a weak reference, or strong references exist.
         Keeper::Arc => ManuallyDrop::new(unsafe { sync::Weak::from_raw(object) }).strong_count(),
         // SAFETY: the same for `Rc::into_raw`.
         Keeper::Rc => ManuallyDrop::new(unsafe { rc::Weak::from_raw(object) }).strong_count(),
@@ -244,7 +244,7 @@ pub(crate) unsafe fn reclaim_local<H: Handle>(handle: *mut H) -> Result<Rc<H::En
     Ok(object)
 }
 
-/// Keeps the memory of a destroyed object until the process exits, so that a later use of its handle is recognised:
+/// Keeps the memory of a destroyed object until the process exits, so that a later use of its handle is detected:
 /// stores a weak reference in a list, where leak checkers find it.
 #[cold]
 fn keep<W>(weak: W) {
@@ -395,7 +395,7 @@ impl Stream {
         Stream(unsafe { stderr })
     }
 
-    /// Writes and flushes a text. Failures are ignored: they cannot be reported.
+    /// Writes and flushes a text. Failures are ignored, because they cannot be reported.
     fn write(&self, text: &str) {
         // SAFETY: an open stream, and a buffer of the stated size.
         unsafe {
@@ -596,7 +596,7 @@ macro_rules! task_kind {
             $crate::capi::supported(devinfo)
         }
 
-        /// Sets the callbacks and the number of tasks; before the start.
+        /// Sets the callbacks and the number of tasks; only before the start.
         ///
         /// # Safety
         /// The instance is NULL or live, and not used by another thread during the call.
@@ -751,7 +751,7 @@ mod tests {
         }
         while dma.progress() {}
         for task in tasks {
-            // SAFETY: a live task, or one that was freed already, which is refused.
+            // SAFETY: a live task, or a task that has already been freed, which is refused.
             unsafe { doca_task_free(task.cast()) };
         }
         for buf in [from, to] {
@@ -903,7 +903,7 @@ mod tests {
         }
     }
 
-    /// Run by the tests below in a process of its own.
+    /// Run by the tests below in a separate process.
     #[test]
     fn mistaken_child() {
         if let Ok(mistake) = std::env::var(MISTAKE) {
@@ -921,7 +921,7 @@ mod tests {
         text.lines().filter(of_check).map(str::to_owned).collect()
     }
 
-    /// `true` if a report is of this kind, and about such an object.
+    /// `true` if a report is of this kind, and about this type of object.
     fn names(report: &str, kind: Mistake, object: &str) -> bool {
         report.contains(&format!("SOFTDOCA_CHECK: {}: {object}", kind.what()))
     }
@@ -1034,7 +1034,8 @@ mod tests {
         assert_eq!(reports("nothing", "1"), [""; 0]);
     }
 
-    /// A program that has the notification handle polls the engine when it is readable, and something else.
+    /// A program that has the notification handle polls the engine when the handle is readable, and does other work
+    /// otherwise.
     #[test]
     fn a_thread_whose_program_has_the_notification_handle_does_not_sleep() {
         let (mut pe, mut handle) = (std::ptr::null_mut(), -1);

@@ -1,10 +1,10 @@
-//! Reports of programming errors that may fail on hardware and would go unnoticed in an emulator.
+//! Reports of programming errors that may fail on hardware and would not be detected in an emulator.
 //!
 //! With `SOFTDOCA_CHECK=1` in the environment, the first occurrence of each kind of [`Mistake`] is reported in a line
-//! on standard error: the error, the object, and its consequence, which is that the call is refused, or what may happen
-//! on hardware where DOCA leaves it undefined. Return values stay the same, except that the use of a destroyed object,
-//! which is undefined otherwise, is refused: its memory is kept until the process exits. Without the variable, a check
-//! costs one load of a flag. At exit, objects that the program has not destroyed are reported as well.
+//! on standard error: the error, the object, and the consequence: the call is refused or, if DOCA leaves it undefined,
+//! the possible behaviour on hardware. Return values do not change, except that the otherwise undefined use of a
+//! destroyed object is refused: its memory is kept until the process exits. Without the variable, a check costs one
+//! load of a flag. At exit, objects that the program has not destroyed are reported as well.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -118,7 +118,7 @@ pub(crate) fn report(mistake: Mistake, object: fmt::Arguments<'_>) {
         mistake.what(),
         mistake.consequence()
     );
-    // Not through the log back ends: they belong to the program, and it may have none.
+    // Not through the log back ends: they belong to the program, which may not have registered any.
     StandardError.accept(&Record {
         origin: Origin::Sdk,
         level: Level::Error,

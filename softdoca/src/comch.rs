@@ -57,8 +57,8 @@ pub(crate) const MAX_IMMEDIATE: usize = 32;
 pub(crate) const RECEIVE_LIST_LEN: u32 = 1;
 /// Maximum length of a list of bufs that a producer sends.
 pub(crate) const SEND_LIST_LEN: u32 = 1;
-/// Maximum number of consumers of the peer on one connection: each takes two descriptors of this process, or four when
-/// it is sent to, and a peer must not exhaust them.
+/// Maximum number of consumers of the peer on one connection: each takes two descriptors of this process, or four once
+/// messages are sent to it, and a peer must not exhaust them.
 fn max_remote_consumers() -> usize {
     eighth_of(descriptors(), MAX_CONSUMERS)
 }
@@ -125,7 +125,7 @@ enum Link {
     None,
     /// The server's queue was full; the connect is retried.
     Calling,
-    /// Connected; the server has not replied.
+    /// Connected; the server has not replied yet.
     Waiting { socket: Socket, lifeline: OwnedFd },
     Open {
         connection: Arc<Connection>,
@@ -410,8 +410,8 @@ impl Drop for Client {
 
 /// The listener's token in [`Pe::watch`]; tokens of connections start at 1.
 const LISTENER: u32 = 0;
-/// Number of closed connections that are kept after their end was reported: the program may still hold their handles.
-/// Each keeps two descriptors open.
+/// Number of closed connections that are kept after their end was reported, because the program may still hold their
+/// handles. Each keeps two descriptors open.
 const MEMORIES: usize = 8;
 
 /// The driver of a server's context.
@@ -433,10 +433,11 @@ struct Run {
     outbound: Option<Arc<Outbound>>,
     /// `true` if a failure to accept was logged, until the next success.
     is_deaf: bool,
-    /// Accepted sockets that have not sent a hello.
+    /// Accepted sockets that have not sent a hello yet.
     pending: VecDeque<(u32, Socket)>,
     clients: BTreeMap<u32, Arc<Connection>>,
-    /// Closed connections whose end has not been reported to the program, and the last ones for which it has.
+    /// Closed connections whose end has not been reported to the program, and the last ones for which it has been
+    /// reported.
     ended: VecDeque<Arc<Connection>>,
 }
 
@@ -480,8 +481,8 @@ impl Server {
 
     fn accept_pending(&self, ctx: &Ctx, pe: &Pe) {
         let run = &mut *self.run.borrow_mut();
-        // Limited, so that connecting clients cannot fill the memory while the program does not call progress: the rest
-        // stays in the listener's queue.
+        // Limited, so that connecting clients cannot fill the memory while the program does not call progress: the
+        // remaining ones stay in the listener's queue.
         while !self.control.is_full() {
             let Some(listener) = &run.listener else {
                 return;
@@ -511,7 +512,8 @@ impl Server {
                 continue;
             }
             run.pending.push_back((token, socket));
-            // Clients that connected while this process did not run have sent their hello: only silent ones are pending.
+            // Clients that connected while this process was stopped have sent their hello; only clients that send
+            // nothing are pending.
             self.handle_hello(ctx, pe, run, run.pending.len() - 1);
             if run.pending.len() > max_clients()
                 && let Some((_, silent)) = run.pending.pop_front()
@@ -641,7 +643,7 @@ impl Server {
 }
 
 /// Stores a closed connection, and drops the oldest. Connections whose end has not been reported to the program are
-/// kept in any case: its callback looks up the connection's context, and the handle is valid until then.
+/// always kept: the program's callback looks up the connection's context, and the handle is valid until then.
 fn remember(ended: &mut VecDeque<Arc<Connection>>, connection: Arc<Connection>) {
     ended.push_back(connection);
     while ended.len() > MEMORIES
@@ -712,7 +714,7 @@ impl Driver for Server {
         self.control.begin_stop();
         let run = &mut *self.run.borrow_mut();
         let Ok(pe) = ctx.pe() else { return };
-        // No further clients are accepted.
+        // Further clients are not accepted.
         for (_, socket) in run.pending.drain(..) {
             pe.unwatch(socket.as_fd(), Urgency::Message);
         }

@@ -1,4 +1,4 @@
-//! Compression: deflate both ways, and LZ4 back.
+//! Compression: deflate compression and decompression, and LZ4 decompression.
 
 use std::cell::{Cell, RefCell};
 use std::mem;

@@ -39,8 +39,8 @@ impl DevInfo {
     /// `true` if the device has this PCI address.
     ///
     /// # Errors
-    /// [`Error::InvalidValue`] if the text is not a PCI address. Not logged as an error: programs compare a name that
-    /// may be one of several kinds with the address first.
+    /// [`Error::InvalidValue`] if the text is not a PCI address. This is not logged as an error, because programs try a
+    /// name of unknown kind as an address first.
     pub fn has_pci_address(&self, text: &str) -> Result<bool> {
         Ok(self.model.pci == pci(text)?)
     }
@@ -72,7 +72,8 @@ pub struct Device {
 
 /// Identifies a device in the set of devices that were added to a memory map.
 ///
-/// Devices of a topology from the 32nd on share a key: a map to which one of them was added is accessible to all.
+/// Devices from the 32nd on in a topology share a key: a map to which one of them was added is accessible to all of
+/// them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceKey(u32);
 
@@ -132,7 +133,8 @@ impl Handles {
     }
 }
 
-/// Use of a device, or of a representor, by a running context or a started memory map: it cannot be closed meanwhile.
+/// Use of a device, or of a representor, by a running context or a started memory map: it cannot be closed while the
+/// value exists.
 #[derive(Debug)]
 pub(crate) struct DeviceUse(Used);
 
@@ -215,15 +217,15 @@ impl Device {
             })
     }
 
-    /// Counts a handle that is given to the program.
+    /// Counts a handle that is returned to the program.
     pub(crate) fn handle_given(&self) {
         self.handles.open();
     }
 
-    /// Counts a handle that the program returns.
+    /// Counts a handle that the program closes.
     ///
     /// # Errors
-    /// [`Error::InUse`] if it is the last one and the device is [in use](DeviceUse): the handle stays valid.
+    /// [`Error::InUse`] if it is the last handle and the device is [in use](DeviceUse); the handle remains valid.
     pub(crate) fn handle_returned(&self) -> Result<()> {
         self.handles.close(&self.model().pci)
     }
@@ -234,7 +236,7 @@ impl Device {
         self.key
     }
 
-    /// The list entry that the device was opened from.
+    /// The list entry from which the device was opened.
     pub fn info(&self) -> &Arc<DevInfo> {
         &self.info
     }
@@ -244,10 +246,10 @@ impl Device {
         self.info.model
     }
 
-    /// Lists the representors of one kind, or all.
+    /// Lists the representors of one kind, or all representors.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] if the device is not a DPU's and so has no representors.
+    /// [`Error::NotSupported`] if the device does not belong to a DPU, and therefore has no representors.
     pub fn representors(
         self: &Arc<Device>,
         kind: Option<RepresentorKind>,
@@ -310,7 +312,7 @@ impl Representor {
         })
     }
 
-    /// Checks that the program may close the representor, of which each opening is an object of its own.
+    /// Checks that the program may close the representor; each opening creates a separate object.
     ///
     /// # Errors
     /// [`Error::InUse`] while it is [in use](DeviceUse).
@@ -318,7 +320,7 @@ impl Representor {
         self.handles.close(&self.model().pci)
     }
 
-    /// The list entry that the representor was opened from.
+    /// The list entry from which the representor was opened.
     pub fn info(&self) -> &Arc<RepresentorInfo> {
         &self.info
     }
@@ -352,14 +354,14 @@ pub(crate) enum Reading {
     Cycles(u64),
 }
 
-/// Reads clocks, and keeps the device open meanwhile.
+/// Reads clocks, and keeps the device open while it exists.
 pub(crate) struct Clocks {
     _device: Arc<Device>,
 }
 
 impl Clock {
     /// # Errors
-    /// [`Error::NotSupported`] if there is no such clock, or it needs a DPA.
+    /// [`Error::NotSupported`] if the clock does not exist, or needs a DPA.
     pub(crate) fn from_number(number: u64) -> Result<Self> {
         let kernel = |id, of_device| Ok(Self::Kernel { id, of_device });
         match number {
@@ -413,7 +415,7 @@ impl Reading {
                 let half = end.saturating_sub(begin).div_ceil(2);
                 (Self::Cycles(begin + half), half)
             }
-            // Unreachable: both readings are of one clock.
+            // Unreachable: both readings are from the same clock.
             _ => (self, 0),
         }
     }
@@ -430,8 +432,8 @@ impl Clocks {
         Ok(Clock::from_number(clock)?.read())
     }
 
-    /// Reads two clocks at the same moment. Returns both readings and the error bound of the first: it is read before
-    /// and after the second, and half of the difference is the error.
+    /// Reads two clocks at the same time. Returns both readings and the error bound of the first: the first clock is
+    /// read before and after the second, and half of the difference is the error bound.
     ///
     /// # Errors
     /// [`Error::InvalidValue`] if the second is not a device clock, otherwise as [`Clock::from_number`].

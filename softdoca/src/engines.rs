@@ -5,11 +5,13 @@
 //!
 //! * [`stripe`] and [`region`] access them through raw pointers and read each source byte of a product once, so that a
 //!   concurrent change can only produce a wrong product.
-//! * [`lz4`] and [`deflate`] branch on their input. They take slices, which the caller has copied to private memory.
+//! * [`lz4`] and [`deflate`] branch on their input. Their parameters are slices, which the caller has copied to private
+//!   memory.
 //!
-//! This file has the field GF(2^8) of the erasure codes. Addition is exclusive or, multiplication that of polynomials modulo
-//! [`POLYNOMIAL`]. All tables are computed at compile time. Each module uses only this file and those before it in this
-//! list: [`region`]; [`matrix`]; [`stripe`]. [`lz4`] and [`deflate`], with their checksums, use none.
+//! This file defines the field GF(2^8) of the erasure codes. Addition is exclusive or, multiplication is that of
+//! polynomials modulo [`POLYNOMIAL`]. All tables are computed at compile time. Each module uses only this file and
+//! those before it in this list: [`region`]; [`matrix`]; [`stripe`]. [`lz4`] and [`deflate`], with their checksums, use
+//! none of them.
 
 pub mod deflate;
 pub mod lz4;
@@ -19,7 +21,8 @@ pub mod stripe;
 
 /// x^8 + x^4 + x^3 + x^2 + 1, including the leading term: the usual polynomial for erasure codes in storage.
 ///
-/// DOCA does not publish its polynomial; matrices that other libraries compute in this field are known to work with it.
+/// DOCA does not publish its polynomial; matrices that other libraries compute in this field are known to be compatible
+/// with it.
 pub const POLYNOMIAL: u16 = 0x11d;
 
 /// Number of elements.

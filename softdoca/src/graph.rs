@@ -1,7 +1,7 @@
 //! Graphs: tasks and functions of the program, run in the order of their dependencies.
 //!
 //! * [`Graph`] holds the [`Node`]s and their dependencies.
-//! * [`Instance`] is one run: the tasks and arguments of the nodes, and its progress.
+//! * [`Instance`] is one run: the tasks and arguments of the nodes, and the progress of the run.
 //! * A started graph is a context under its engine ([`Runner`]), so that functions and completion callbacks run inside
 //!   progress, like all callbacks.
 
@@ -111,7 +111,7 @@ impl Graph {
 
     /// Adds a node that runs instances of another graph.
     pub(crate) fn add_graph(&self, graph: Rc<Graph>) -> Result<Rc<Node>> {
-        // Started graphs cannot get nodes, so nothing else can create a cycle of graphs.
+        // Nodes cannot be added to started graphs, so this is the only way to create a cycle of graphs.
         if std::ptr::eq(self, &*graph) {
             return Err(Error::NotPermitted.because("a graph cannot be a node of itself"));
         }
@@ -176,7 +176,7 @@ impl Graph {
         Ok(())
     }
 
-    /// Ends [`start`](Self::start); refused while there are instances.
+    /// Reverses [`start`](Self::start); refused while instances exist.
     pub(crate) fn stop(&self) -> Result<()> {
         if self.instances.get() > 0 {
             return Err(Error::InUse.because(format_args!(
@@ -232,13 +232,13 @@ enum Kind {
 
 /// A node of a graph.
 pub(crate) struct Node {
-    /// For comparison only.
+    /// Used only for comparison.
     graph: *const Graph,
     index: usize,
     kind: Kind,
     /// Indices of the nodes that depend on this one.
     next: RefCell<Vec<usize>>,
-    /// Number of nodes that this one depends on.
+    /// Number of nodes on which this one depends.
     waits_for: Cell<usize>,
 }
 
@@ -283,7 +283,7 @@ impl Node {
     }
 }
 
-/// `true` if there is a path from one node to another; every node reaches itself.
+/// `true` if there is a path from one node to another; every node is reachable from itself.
 fn leads_to(nodes: &[Rc<Node>], from: usize, to: usize) -> bool {
     let mut seen = vec![false; nodes.len()];
     let mut open = vec![from];
@@ -319,7 +319,7 @@ pub(crate) struct Instance {
     holders: Cell<usize>,
     /// For each node, the number of dependencies that have not completed.
     waits_for: RefCell<Vec<usize>>,
-    /// Nodes that were started and have not completed.
+    /// Nodes that were started and have not completed yet.
     running: Cell<usize>,
     failed: Cell<Option<Error>>,
     /// The node of another instance that this run belongs to.
@@ -444,7 +444,7 @@ impl Instance {
         Ok(())
     }
 
-    /// Starts with the nodes without dependencies. On an error nothing was started.
+    /// Starts the nodes without dependencies. After an error, no node has been started.
     fn begin(self: &Rc<Self>, outer: Option<(Rc<Instance>, usize)>) -> Result<()> {
         if self.submitted.get() {
             // Two nodes have the same instance.
@@ -522,7 +522,7 @@ impl Instance {
     /// Resubmits a task whose context was full.
     fn retry(self: &Rc<Self>, node: usize) {
         if self.failed.get().is_some() {
-            // The run has failed and submits nothing more. This node was not started, so it did not fail itself.
+            // The run has failed and submits no further nodes. This node was not started, so it has not failed itself.
             self.ended(node, Ok(()));
         } else if let Err(error) = self.try_run(node) {
             self.ended(node, Err(error));
@@ -542,7 +542,7 @@ impl Instance {
             Kind::Function(function) => *function,
             _ => return,
         };
-        // SAFETY: the program set the function and its argument for this node; nothing is borrowed.
+        // SAFETY: the program set the function and its argument for this node; no borrow is active.
         let answer = unsafe { function(cookie) };
         let result = match answer {
             0 => Ok(()),
@@ -595,7 +595,7 @@ impl Instance {
         next
     }
 
-    /// Calls the program's completion callback. The program owns the instance again: it may submit or destroy it.
+    /// Calls the program's completion callback. The program owns the instance again, and may submit or destroy it.
     fn tell(self: &Rc<Self>) {
         self.submitted.set(false);
         let Some(conf) = self.graph.conf.get() else {
@@ -606,7 +606,7 @@ impl Instance {
             Some(_) => conf.on_error,
         };
         let handle = Rc::as_ptr(self).cast_mut().cast();
-        // SAFETY: the program set the callback for instances of this graph; nothing is borrowed.
+        // SAFETY: the program set the callback for instances of this graph; no borrow is active.
         unsafe { callback(handle, self.user_data.get(), self.graph.user_data()) };
     }
 }
@@ -671,7 +671,7 @@ impl Driver for Runner {
             self.retry();
             work = self.work.borrow_mut().pop_front();
             if work.is_none() && !self.waiting.borrow().is_empty() {
-                // There is no wake-up when the context has a free slot, so the engine must not go to sleep.
+                // No wake-up is sent when the context has a free slot again, so the engine must not sleep.
                 ctx.stir();
             }
         }
@@ -682,7 +682,7 @@ impl Driver for Runner {
     }
 
     fn flush(&self, _: &Ctx) {
-        // Nothing to flush: a graph with instances cannot be stopped.
+        // There are no tasks to flush: a graph with instances cannot be stopped.
     }
 
     fn finish_stop(&self, _: &Ctx) -> bool {

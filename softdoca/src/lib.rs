@@ -1,8 +1,8 @@
 //! The DOCA C API in software: a safe engine under a thin C layer ([`capi`]).
 //!
-//! Each module uses only those before it in this list: `log`, `check`, `error`; `runtime`; `topology`, `device`;
-//! `argp`; `verbs`; `agent`; `memory`; `buffer`; `ring`; `progress`; `graph`; `engines`; `sync_event`; `comch`,
-//! `rdma`; `accelerator`; `compress`, `sha`, `aes_gcm`; `capi`.
+//! Each module uses only its predecessors in this list: `log`, `check`, `error`; `runtime`; `topology`, `device`;
+//! `argp`; `verbs`; `agent`; `memory`; `buffer`; `ring`; `progress`; `graph`; `engines`; `sync_event`; `comch`, `rdma`;
+//! `accelerator`; `compress`, `sha`, `aes_gcm`; `capi`.
 
 mod accelerator;
 mod aes_gcm;
@@ -37,8 +37,8 @@ use error::{Error, Result};
 /// Environment variable that names a release.
 pub const API_VARIABLE: &str = "SOFTDOCA_API";
 
-/// The DOCA release that a process sees where releases differ in values: that of the installation, unless the environment
-/// ([`API_VARIABLE`]) names another one.
+/// The DOCA release on which values depend that differ between releases: that of the installation, unless the
+/// environment ([`API_VARIABLE`]) names another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Api {
     /// 2.5 LTS, with `doca_cc_*`.
@@ -124,8 +124,9 @@ impl Api {
     }
 }
 
-/// The release of the installation, after a marker by which the installation finds it in the library's file. To be read
-/// with `read_volatile`: otherwise the compiler may use this value instead of the one that the installation has written.
+/// The release of the installation, preceded by a marker with which the installation finds it in the library's file.
+/// Must be read with `read_volatile`, because otherwise the compiler may use this value instead of the one that the
+/// installation has written.
 #[used]
 static INSTALLED: [u8; RELEASE_MARKER.len() + 3] = {
     let mut text = [0; RELEASE_MARKER.len() + 3];

@@ -35,8 +35,8 @@ pub const VARIABLE: &str = "SOFTDOCA_LOG";
 
 /// Reads [`VARIABLE`], the first time. An unknown level is reported on standard error, and no messages are written.
 ///
-/// Also called by the function that nearly every program calls first: a program without log messages would never report
-/// that its variable has no effect. The process is not terminated for that.
+/// Also called by a function that nearly every program calls first, because a program without log messages would
+/// otherwise never report an invalid variable. The process is not terminated because of it.
 pub fn read_environment() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -64,7 +64,7 @@ pub fn enabled(level: Level) -> bool {
     may_reach(Origin::Sdk, level)
 }
 
-/// Passes a message of softdoca's to every back end that accepts its level. Use the macros of this module.
+/// Passes one of softdoca's messages to every back end that accepts its level. Use the macros of this module.
 ///
 /// Errors and warnings, which peers can cause, are limited to 10 per second for each source line.
 pub fn write(level: Level, file: &str, line: u32, message: fmt::Arguments<'_>) {
@@ -135,11 +135,11 @@ pub enum Level {
     Critical = 20,
     /// A call failed.
     Error = 30,
-    /// Something unexpected that was handled.
+    /// An unexpected condition that was handled.
     Warning = 40,
     /// Milestones.
     Info = 50,
-    /// For developers.
+    /// Information for developers.
     Debug = 60,
     /// Data-path detail.
     Trace = 70,
@@ -188,7 +188,7 @@ impl Level {
     }
 }
 
-/// A range of levels whose limits can be changed, and can be protected against widening.
+/// A range of levels whose limits can be changed, and can be locked so that the range cannot become wider.
 ///
 /// DOCA's terms: the *lower* limit is the least severe level (the larger number), the *upper* one the most severe.
 #[derive(Debug)]
@@ -197,7 +197,7 @@ struct Limits {
     upper: AtomicU32,
     /// The lower limit cannot exceed this value.
     lower_bound: AtomicU32,
-    /// The upper limit cannot go below this value.
+    /// Minimum of the upper limit.
     upper_bound: AtomicU32,
 }
 
@@ -259,7 +259,7 @@ pub struct Limited {
     suppressed: u64,
 }
 
-/// Number of suppressed messages; displays as nothing for 0.
+/// Number of suppressed messages; its text is empty for 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Suppressed(u64);
 
@@ -329,7 +329,8 @@ pub trait Sink: Send + Sync {
 pub struct Backend {
     origin: Origin,
     limits: Limits,
-    /// Not subject to the global limits, because the user asked for this level from outside of the program.
+    /// `true` if the back end is not subject to the global limits, because the user has set its level from outside the
+    /// program.
     independent: bool,
     sink: Box<dyn Sink>,
 }
@@ -392,13 +393,13 @@ impl Backend {
     }
 }
 
-/// The back ends for messages of one origin, and the limits of new ones.
+/// The back ends for messages of one origin, and the limits of new back ends.
 #[derive(Debug)]
 struct Registry {
     backends: Mutex<Vec<Arc<Backend>>>,
     lower: AtomicU32,
     upper: AtomicU32,
-    /// Least severe level that any back end accepts: a disabled call site costs one load.
+    /// Least severe level that any back end accepts, so that a disabled call site costs one load.
     threshold: AtomicU32,
 }
 
@@ -601,7 +602,7 @@ const FACILITY: u32 = 1 << 3;
 
 /// A sink that sends messages to the syslog socket.
 ///
-/// It does not use the C library's `syslog`, which has one identity per process: each back end has a name of its own.
+/// It does not use the C library's `syslog`, which has one identity per process: each back end has its own name.
 #[derive(Debug)]
 pub struct Syslog {
     name: String,

@@ -4,8 +4,8 @@
 //! memfd that importers map as well; the rest is accessed through the [`agent`]. Addresses of an
 //! imported map are its exporter's, throughout this API.
 //!
-//! Other processes write to this memory at any time, so no Rust reference to it is created: bytes are moved by raw
-//! copies.
+//! Other processes write to this memory at any time, so no Rust references to it are created: bytes are copied through
+//! raw pointers.
 
 mod access;
 mod export;
@@ -30,7 +30,8 @@ use export::Exported;
 
 /// A range of memory for devices: of this process, or imported from another one. Shared as `Arc<Mmap>`.
 ///
-/// The data path's state (range, permissions, started or not) is in separate atomics, so that it takes no lock.
+/// The data path's state (range, permissions, started or not) is in separate atomics, so that the data path takes no
+/// lock.
 #[derive(Debug)]
 pub struct Mmap {
     addr: AtomicU64,
@@ -44,7 +45,7 @@ pub struct Mmap {
     device_keys: AtomicU32,
     thread_safe: AtomicBool,
     exported: AtomicBool,
-    /// Bufs that point into it.
+    /// Bufs that point into the map.
     bufs: AtomicU32,
     user_data: AtomicU64,
     /// Number and key of the RDMA device used last, as a [`RemoteKey`] word; 0 if none.
@@ -60,7 +61,7 @@ pub type FreeFunction = unsafe extern "C" fn(*mut c_void, usize, *mut c_void);
 #[derive(Debug, Clone, Copy)]
 pub struct FreeCallback {
     pub function: FreeFunction,
-    /// Its user data, a pointer of the program's with its provenance exposed.
+    /// The map's user data: a pointer of the program with its provenance exposed.
     pub opaque: usize,
 }
 
@@ -141,8 +142,8 @@ impl Mmap {
         }
     }
 
-    /// Imports another process's memory from its export descriptor; usable at once. It has the exporter's addresses
-    /// and permissions.
+    /// Imports another process's memory from its export descriptor. The map is immediately usable, and has the
+    /// exporter's addresses and permissions.
     ///
     /// # Errors
     /// [`Error::InvalidValue`] for bytes that are not a descriptor, [`Error::UnsupportedVersion`],
@@ -236,7 +237,8 @@ impl Mmap {
         Ok(())
     }
 
-    /// Ends the use of the devices of a map that the program destroys; bufs of a thread-safe map may keep it alive.
+    /// Ends the use of the devices of a map that the program destroys, because bufs of a thread-safe map may keep it
+    /// alive.
     pub(crate) fn release_devices(&self) {
         let uses = std::mem::take(&mut self.setup().uses);
         drop(uses);
@@ -322,12 +324,12 @@ impl Mmap {
             .store(keys.fold(0, |set, key| set | key), Ordering::Relaxed);
     }
 
-    /// `true` if the device was added: it has a key for the memory.
+    /// `true` if the device was added, so that it has a key for the memory.
     pub fn has_device(&self, key: DeviceKey) -> bool {
         key.is_in(self.device_keys())
     }
 
-    /// The devices that were added. None is added or removed while there are bufs.
+    /// The devices that were added. The set does not change while bufs exist.
     #[inline]
     pub fn device_keys(&self) -> u32 {
         self.device_keys.load(Ordering::Relaxed)
@@ -355,8 +357,8 @@ impl Mmap {
         Ok(())
     }
 
-    /// Allows use of the map by several threads while bufs of it exist: bufs are no longer counted. The engine needs
-    /// nothing else for that.
+    /// Allows use of the map by several threads while bufs of it exist: bufs are no longer counted. The engine needs no
+    /// other changes for this.
     ///
     /// # Errors
     /// [`Error::NotPermitted`] once started, or with bufs.
@@ -409,12 +411,12 @@ impl Mmap {
             layout.writable && permissions.local_write(),
             Ordering::Relaxed,
         );
-        // Published last: the data path reads the rest after it.
+        // Published last, because the data path reads the other fields after it.
         self.usable.store(true, Ordering::Release);
         Ok(())
     }
 
-    /// Makes the range unusable and withdraws its exports. Does nothing to an imported or unstarted map.
+    /// Makes the range unusable and withdraws its exports. Has no effect on an imported or unstarted map.
     ///
     /// # Errors
     /// [`Error::NotPermitted`] while bufs of it exist, unless thread safety is enabled.
@@ -525,13 +527,13 @@ impl Mmap {
             return None;
         }
         match &self.imported {
-            // Came from the program as a pointer, so it fits.
+            // Set by the program as a pointer, so it fits.
             None => Some(std::ptr::with_exposed_provenance_mut(addr as usize)),
             Some(imported) => imported.pointer(addr, len),
         }
     }
 
-    /// Network access to the memory, if it is another machine's.
+    /// Description of network access to the memory, if it is on another machine.
     pub(crate) fn network_offer(&self) -> Option<&NetworkOffer> {
         match self.imported.as_ref()?.region() {
             RemoteMemory::Network(region) => Some(region.offer()),
@@ -539,7 +541,7 @@ impl Mmap {
         }
     }
 
-    /// Key of the memory for RDMA devices, if it is another machine's and registered with one.
+    /// Key of the memory for RDMA devices, if it is on another machine and registered with a device.
     pub(crate) fn remote_key(&self) -> Option<RemoteKey> {
         match self.imported.as_ref()?.region() {
             RemoteMemory::Network(region) => region.remote_key(),
@@ -577,7 +579,7 @@ impl Mmap {
                         lkey
                     }
                     Err(_) => {
-                        // Not retried with every request.
+                        // Remembered, so that it is not retried with every request.
                         setup.local_failed = true;
                         return None;
                     }
@@ -615,7 +617,7 @@ impl Mmap {
         Ok(())
     }
 
-    /// Number of bufs that point into it; 0 if thread safety is enabled.
+    /// Number of bufs that point into the map; 0 if thread safety is enabled.
     pub fn buf_count(&self) -> u32 {
         if self.thread_safe.load(Ordering::Relaxed) {
             0
@@ -785,7 +787,7 @@ mod tests {
         mmap.set_memrange(addr, 64).unwrap();
         mmap.set_permissions(Permissions::RDMA_WRITE).unwrap();
         assert_eq!(mmap.start(), Err(Error::InvalidValue));
-        // It can be used as a source, with the default permission.
+        // The map can be used as a source with the default permission.
         mmap.set_permissions(Permissions::default()).unwrap();
         mmap.start().unwrap();
         assert!(!mmap.is_writable());
@@ -853,7 +855,7 @@ mod tests {
 
     #[test]
     fn words_of_imported_memory_are_aligned() {
-        // The exporter's addresses are multiples of 8; here they would not be.
+        // The exporter's addresses are multiples of 8, which the importer's must also be.
         for (offset, accepted) in [(0, true), (PAGE, true), (4, false), (8, false), (64, false)] {
             let memory = memfd(MemfdFlags::CLOEXEC, 4 * PAGE).unwrap();
             let agent = exporter(memory, 0x10_0000, PAGE, offset);
@@ -879,7 +881,7 @@ mod tests {
 
     #[test]
     fn slow_description_by_an_exporter_times_out() {
-        // One segment in each reply, and each reply in time by itself.
+        // One segment in each reply, each of which arrives in time.
         let agent = ScriptedAgent::start(|asked| {
             std::thread::sleep(Duration::from_millis(400));
             let next = 0x10_0000 + asked.addr * PAGE;

@@ -37,9 +37,10 @@ use crate::error::{Error, Result};
 use crate::ring::{EventFd, barrier_before_sleep};
 use idle::{Sleeper, Strategy};
 
-/// Events of one context delivered in a row, so that no context starves another. Few, because a program may not act on
-/// the first before it has seen the last: stages of a pipeline would wait for each other's batches (measured: 64 made
-/// zero-copy reads with 64 transactions a quarter slower than 8; 4 to 12 are alike).
+/// Maximum number of consecutive events of one context, so that contexts do not starve each other. It is small, because
+/// a program may process the first event only after it has received the last: stages of a pipeline would wait for each
+/// other's batches (measured: with 64, zero-copy reads with 64 transactions were 25 % slower than with 8; 4 to 12 are
+/// equivalent).
 const BATCH: u32 = 8;
 /// Descriptors that only signal the death of a peer are polled every this many calls.
 const LIVENESS_INTERVAL: u32 = 256;
@@ -71,7 +72,7 @@ pub(crate) enum Arming {
 /// A progress engine. `struct doca_pe *` points to it.
 pub(crate) struct Pe {
     contexts: RefCell<Vec<Rc<Ctx>>>,
-    /// Holds [`Self::wake`] and all watched descriptors; readable when an armed engine has something to do.
+    /// Contains [`Self::wake`] and all watched descriptors; readable when an armed engine has events to process.
     epoll: Arc<OwnedFd>,
     wake: Arc<EventFd>,
     sleeper: Arc<Sleeper>,
@@ -83,14 +84,14 @@ pub(crate) struct Pe {
     interrupted_at: Cell<usize>,
     /// Nesting depth of polls: more than 1 if a callback makes progress itself.
     polls: Cell<u32>,
-    /// The context that is polled, the innermost one if polls are nested.
+    /// The context that is being polled; the innermost one if polls are nested.
     polled: Cell<*const Ctx>,
     /// Contexts that were destroyed while they may have been polled, until the outermost poll ends.
     forgotten: RefCell<Vec<Rc<Ctx>>>,
     has_forgotten: Cell<bool>,
     /// Calls of [`progress`](Self::progress) that have not returned.
     calls_active: Cell<u32>,
-    /// The program has destroyed the engine in one of them.
+    /// `true` if the program has destroyed the engine in one of these calls.
     is_retired: Cell<bool>,
 }
 
@@ -142,7 +143,7 @@ impl Pe {
     }
 
     fn forget(&self, id: u32) {
-        // The list's reference may be the last one: it must not be dropped while the list is borrowed.
+        // The list's reference may be the last one, which must not be dropped while the list is borrowed.
         let removed = {
             let mut contexts = self.contexts.borrow_mut();
             contexts
@@ -224,7 +225,7 @@ impl Pe {
     pub(crate) fn watch_output(&self, fd: BorrowedFd<'_>, ctx: &Ctx, token: u32, output: bool) {
         let mut flags = INPUT;
         flags.set(epoll::EventFlags::OUT, output);
-        // Fails only for a descriptor that is not watched any more.
+        // Fails only for a descriptor that is no longer watched.
         let _ = epoll::modify(&*self.epoll, fd, event_data(ctx, token), flags);
     }
 
@@ -322,7 +323,7 @@ impl Pe {
         } else {
             self.watched_liveness.get() > 0 && calls.is_multiple_of(LIVENESS_INTERVAL)
         };
-        // Events read from them would be delivered in this call, to contexts that must not deliver more.
+        // Events read from the descriptors would be delivered in this call, to contexts that have reached their limit.
         due && !(found && self.is_any_turn_over())
     }
 
@@ -359,12 +360,13 @@ impl Pe {
         found
     }
 
-    /// Delivers up to a batch of events of the context at `index`; `None`: there is none. Returns their number.
+    /// Delivers up to a batch of events of the context at `index`, and returns their number; `None` if there is no such
+    /// context.
     #[inline(always)]
     fn poll_context(&self, index: usize) -> Option<u32> {
         let ctx = NonNull::from(&**self.contexts.borrow().get(index)?);
         let outer = self.polled.replace(ctx.as_ptr());
-        // SAFETY: the list has a reference. When a callback destroys the context, `forget` takes it from there and
+        // SAFETY: the list has a reference. When a callback destroys the context, `forget` takes it from the list and
         // keeps it until the outermost poll of any context has ended: it is recorded as polled, or polls are nested.
         let found = poll(unsafe { ctx.as_ref() });
         self.polled.set(outer);
@@ -385,7 +387,7 @@ impl Pe {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        // An error (EINTR at most) counts as no event.
+        // An error (EINTR at most) is treated as no event.
         let Ok((events, _)) = epoll::wait(&*self.epoll, &mut events, Some(&none)) else {
             return false;
         };
@@ -462,7 +464,7 @@ impl Pe {
         }
     }
 
-    /// A descriptor that is readable when an armed engine has something to do, for the program's own `epoll`.
+    /// A descriptor that is readable when an armed engine has events to process, for the program's own `epoll`.
     pub(crate) fn notification_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
@@ -621,7 +623,7 @@ mod tests {
             let task: NonNull<TaskOf<Body>> =
                 echo.pool
                     .allocate(&self.ctx, Body { result }, doca_data { u64: data })?;
-            // The header comes first in every task.
+            // The header is the first field of every task.
             Ok(task.cast())
         }
     }
@@ -745,7 +747,7 @@ mod tests {
             calls < 5_000,
             "an idle thread polled {calls} times in 200 ms: it does not sleep"
         );
-        // A wake-up ends a sleep: without one, each call would take the whole time.
+        // A wake-up ends a sleep: without wake-ups, each call would last for the whole sleep.
         let sleep = std::time::Duration::from_secs(5);
         let is_done = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
         let ringer = std::thread::spawn({
@@ -765,7 +767,7 @@ mod tests {
         assert!(took < 10 * sleep, "20 calls took {took:?}");
     }
 
-    /// A context that counts how often it is armed.
+    /// A context that counts the number of times that it is armed.
     #[derive(Default)]
     struct Armed(Cell<u32>);
 
@@ -793,7 +795,7 @@ mod tests {
         }
     }
 
-    /// Sleeps of a millisecond would cost a multiple of a hundredth of a CPU if each of them armed all rings.
+    /// Sleeps of a millisecond would take several percent of a CPU if each of them armed all rings.
     #[test]
     fn an_engine_stays_armed_between_short_sleeps() {
         let pe = Pe::new().expect("an engine");
@@ -808,7 +810,7 @@ mod tests {
         let before = armed();
         sleeps_of(std::time::Duration::from_micros(1), 160);
         assert_eq!(armed() - before, 10, "armings for 160 sleeps");
-        // A context that starts is armed before the next sleep, whatever the number of calls.
+        // A context that starts is armed before the next sleep, regardless of the number of calls.
         let late = Ctx::new(Armed::default());
         pe.connect(&late).expect("a fresh context");
         late.start().expect("a context");
@@ -833,7 +835,7 @@ mod tests {
         for _ in 0..1000 {
             f.pe.progress();
         }
-        // With sleeps of up to 50 ms it could take half a minute.
+        // With sleeps of up to 50 ms, it could take half a minute.
         let took = started.elapsed();
         assert!(took < std::time::Duration::from_secs(3), "{took:?}");
         // SAFETY: allocated above, not in flight, and not used afterwards.
@@ -1017,8 +1019,8 @@ mod tests {
         pe.wake_up();
     }
 
-    /// A peer sends one wake-up. It may have freed space for one more piece of a long message, which is no event for the
-    /// program, but a thread that then sleeps is not woken for the next piece.
+    /// A peer sends one wake-up. The wake-up may only mean that there is space for another piece of a long message,
+    /// which is not an event for the program; but a thread that then sleeps is not woken for the next piece.
     #[test]
     fn a_wake_up_disarms_the_engine() {
         let pe = Pe::new().expect("an engine");

@@ -7,7 +7,7 @@
 //! * [`task`] holds the bodies of tasks, and runs them.
 //! * `by_address` exchanges the details automatically when one instance listens on a port and the other connects to its
 //!   [`Address`].
-//! * [`transport`] moves messages between processes; `over_network` has the differences for other machines.
+//! * [`transport`] moves messages between processes; `over_network` contains the differences for other machines.
 //!
 //! Reads and writes need no progress by the peer: on one machine the submitting side performs them in the memory that
 //! its peer has exported; over the network a thread of the peer's agent does.
@@ -51,12 +51,12 @@ use task::Pools;
 use transport::Inbox as _;
 use transport::shared_memory::SharedMemory;
 
-/// How an instance is connected to peers.
+/// Way in which an instance is connected to peers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Connecting {
-    /// Any number of connections, made while the context runs.
+    /// Any number of connections, established while the context runs.
     WhileRunning,
-    /// One connection, made while the context starts, which runs from then on: DOCA 2.5 and 2.6. Programs name the
+    /// One connection, established while the context starts, which then runs: DOCA 2.5 and 2.6. Programs refer to the
     /// connection by NULL.
     WhileStarting,
 }
@@ -88,7 +88,7 @@ struct Instance {
     reception: Reception,
     /// Pending change of the context's state.
     change: Option<Change>,
-    /// `true` if there may be a connection to another machine, with queued output.
+    /// `true` if there may be a connection to another machine with queued output.
     uses_network: bool,
     /// Connection that is polled first, for fairness.
     turn: usize,
@@ -97,7 +97,7 @@ struct Instance {
 /// A change of the context's state that an instance causes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Change {
-    /// The connection that the start waited for was made.
+    /// The connection for which the start waited was established.
     Started,
     /// The last connection has failed.
     Broken,
@@ -233,14 +233,14 @@ impl Rdma {
                 let mut found = None;
                 let mut index = state.turn;
                 for _ in 0..count {
-                    // Avoids a division: this runs for every message.
+                    // Avoids a division, because this runs for every message.
                     if index >= count {
                         index = 0;
                     }
                     let connection = &state.connections[index];
                     match connection.advance(&mut state.receives, &mut state.done) {
-                        // Waits for agents of other processes have taken too long: the other connections are first
-                        // next time.
+                        // Waits for agents of other processes have taken too long: next time, the other connections are
+                        // polled first.
                         News::None if is_held_up() => {
                             state.turn = index + 1;
                             return None;
@@ -277,7 +277,8 @@ impl Rdma {
         if let Some(call) = state.calls.pop_front() {
             return Some(Event::Connection(call));
         }
-        // Before the failed tasks: a program that submits them again then gets the error that the context is stopping.
+        // Reported before the failed tasks: a program that resubmits them then gets the error that the context is
+        // stopping.
         match state.change.take() {
             Some(Change::Started) => return Some(Event::Started),
             Some(Change::Broken) => return Some(Event::Broken),
@@ -299,7 +300,7 @@ impl Driver for Rdma {
             nic_for_connections(self.device.model())?,
         )?;
         let mut state = self.state.borrow_mut();
-        // Connections of the last run were kept until now for their handles.
+        // Connections of the last run were kept until now because of their handles.
         *state = Instance {
             transport: Some(transport),
             uses_network: uses_network()?,
@@ -419,7 +420,7 @@ impl Driver for Rdma {
             Watched::Inbox | Watched::Outbox | Watched::Lane => connection.on_socket(watched),
             _ => {
                 connection.on_socket(watched);
-                // Level-triggered: one report is enough.
+                // Level-triggered: a single report is sufficient.
                 self.unwatch(ctx, &connection);
                 connection.parts.borrow_mut().broken = true;
             }
@@ -489,7 +490,7 @@ impl Default for Config {
     }
 }
 
-/// Network properties. Without a network they have no effect: they are validated, stored, and returned by the getters.
+/// Network properties. Without a network, they have no effect: they are validated, stored, and returned by the getters.
 pub(crate) struct Fabric {
     pub(crate) gid_index: Cell<u32>,
     pub(crate) send_queue_size: Cell<u32>,
@@ -682,7 +683,7 @@ pub(crate) mod limits {
     /// Size of the GID table: the link-local GID, and that of the IPv4 address.
     pub(crate) const GIDS: u32 = 2;
     pub(super) const SERVICE_LEVEL: u32 = 15;
-    /// Infinite, which is also the actual behaviour.
+    /// Infinite, which is also softdoca's actual behaviour.
     pub(super) const RNR_RETRIES: u8 = 7;
 }
 

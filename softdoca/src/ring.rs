@@ -5,8 +5,8 @@
 //! the producer together with an eventfd that wakes the consumer.
 //!
 //! * [`layout`] defines the layout of the shared memory and the format of descriptors.
-//! * [`endpoints`] has the producer and the consumer, the doorbells that wake them, and the lock with which several
-//!   producers of a process send into one ring.
+//! * [`endpoints`] contains the producer and the consumer, the doorbells that wake them, and the lock with which
+//!   several producers of a process send into one ring.
 //! * This file owns the shared memory ([`Mapping`], the only code with raw pointers into it), and contains the system
 //!   calls: eventfds, and barriers in other threads.
 //!
@@ -45,7 +45,7 @@ use crate::memory::{prefetch_to_read, prefetch_to_write};
 use crate::runtime::{is_eventfd, sealed_memory_len};
 use layout::{CONSUMER_BARRIERS_AT, INLINE, MAGIC, MAGIC_AT, SLOTS_AT, UNIT, UNITS_AT};
 
-/// The peer wrote something into the ring that no correct peer writes; the connection must be closed.
+/// The peer wrote data into the ring that violates the protocol; the connection must be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the shared ring holds {found}, expected {expected}: the peer is faulty or of another version"
@@ -60,7 +60,7 @@ impl RingConsumer {
         Ok(Self::over(Arc::new(Mapping::create(geometry)?)))
     }
 
-    /// The file descriptor to hand to the producer.
+    /// The file descriptor to pass to the producer.
     pub(crate) fn memfd(&self) -> BorrowedFd<'_> {
         self.mapping().memfd()
     }
@@ -126,7 +126,7 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Maps a ring created by another process, after checking that it is one and cannot shrink.
+    /// Maps a ring created by another process, after checking that it is a ring and cannot shrink.
     fn open(memfd: OwnedFd) -> Result<Self> {
         let size = sealed_memory_len(&memfd)?;
         let mut header = [0u8; 24];
@@ -271,7 +271,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: base and length are those of the mapping created in `map`, and no pointer into it is left. On failure
+        // SAFETY: base and length are those of the mapping created in `map`, and no pointer into it remains. On failure
         // the mapping leaks, which is harmless.
         let _ = unsafe {
             rustix::mm::munmap(
@@ -294,8 +294,8 @@ impl EventFd {
     }
 
     /// Accepts an eventfd received from a peer. Any other descriptor is refused: a write to a pipe or socket whose
-    /// other end is closed raises SIGPIPE, which kills C programs, and a file system in user space may block a write
-    /// for ever.
+    /// other end is closed raises SIGPIPE, which terminates C programs, and a file system in user space may block a
+    /// write forever.
     pub(crate) fn from_peer(fd: OwnedFd) -> Result<Self> {
         if is_eventfd(&fd) {
             Ok(Self(fd))
@@ -316,11 +316,11 @@ impl EventFd {
         {
             return;
         }
-        // A full counter (EAGAIN) is readable already; a dead peer needs no wake-up.
+        // A full counter (EAGAIN) is already readable; a peer that has exited needs no wake-up.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Resets the counter; never blocks, whatever peers have done to the shared flags.
+    /// Resets the counter; never blocks, even if peers have changed the shared flags.
     pub(crate) fn drain(&self) {
         let mut count = [0u8; 8];
         let mut buffers = [IoSliceMut::new(&mut count)];
@@ -328,8 +328,8 @@ impl EventFd {
         match preadv2(&self.0, &mut buffers, u64::MAX, nowait) {
             // EAGAIN: the counter is 0.
             Ok(_) | Err(Errno::AGAIN) => {}
-            // Linux before 5.8 refuses positioned reads of an eventfd; sandboxes and emulators may refuse or not know the
-            // call. Then the flags are restored, which a peer may clear again.
+            // Linux before 5.8 refuses positioned reads of an eventfd; sandboxes and emulators may refuse or not
+            // implement the call. In this case, the flag that a peer may have cleared is set again.
             Err(_) => {
                 let _ = fcntl_setfl(&self.0, OFlags::RDWR | OFlags::NONBLOCK);
                 let _ = rustix::io::read(&self.0, &mut count);
@@ -365,12 +365,12 @@ struct Mutex(std::sync::Mutex<()>);
 
 impl Mutex {
     fn lock(&self) -> MutexGuard<'_, ()> {
-        // There is no value that a panic could have left half changed.
+        // The mutex protects no value that a panic could have left inconsistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A new word of this process. The model names words in its messages.
+/// A new word that is private to this process. The model uses the names of words in its messages.
 const fn word(_name: &'static str) -> Word {
     Word::new(0)
 }
@@ -573,7 +573,7 @@ mod tests {
         push(&mut producer, None, b"asleep", false).expect("room");
         push(&mut producer, None, b"rung already", false).expect("room");
         assert_eq!(rung(), 1);
-        // The race of a wake-up with falling asleep is covered by the process tests of Comch and RDMA.
+        // The race between a wake-up and the transition to sleep is covered by the process tests of Comch and RDMA.
         consumer.arm();
         super::barrier_before_sleep();
         push(&mut producer, None, b"to a sleeper", false).expect("room");
@@ -615,8 +615,8 @@ mod tests {
         thread.join().expect("no panic");
     }
 
-    /// The kernel answers `preadv2` with ENOSYS, as sandboxes and QEMU's user emulation do. A counter that was not reset
-    /// would keep its engine from sleeping.
+    /// The kernel answers `preadv2` with ENOSYS, as sandboxes and QEMU's user emulation do. A counter that is not reset
+    /// would prevent its engine from sleeping.
     #[test]
     fn a_counter_is_drained_without_preadv2() {
         use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
@@ -631,7 +631,7 @@ mod tests {
         let program = BpfProgram::try_from(filter).expect("a program");
         let event = EventFd::new().expect("an eventfd");
         let ring_and_drain = || {
-            // Of this thread only. The emulator knows no filters either; it fails the call by itself.
+            // Applies only to this thread. The emulator does not support filters, either, but fails the call by itself.
             let _ = seccompiler::apply_filter(&program);
             event.ring();
             let mut count = [0; 8];

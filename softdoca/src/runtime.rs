@@ -1,5 +1,5 @@
 //! Rendezvous of processes on one machine: a private directory with the sockets of one user's softdoca processes,
-//! listening on them, the boot id, random keys.
+//! listening sockets, the boot id, random keys.
 
 mod socket;
 
@@ -137,12 +137,12 @@ pub struct RuntimeDir {
     path: Arc<Path>,
 }
 
-/// Another runtime directory, in which a socket may be.
+/// Another runtime directory, which may contain a socket.
 #[derive(Debug)]
 pub(crate) enum Elsewhere {
-    /// A directory of this user, which has the socket.
+    /// A directory of this user that contains the socket.
     Has(PathBuf),
-    /// A directory of this user, who may have the socket there.
+    /// A directory of the user with this id, which may contain the socket.
     OfUser(PathBuf, u32),
 }
 
@@ -160,7 +160,7 @@ impl RuntimeDir {
     const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
     /// The directory of this process: `SOFTDOCA_RUNTIME_DIR`, else `$XDG_RUNTIME_DIR/softdoca`, else
-    /// `/tmp/softdoca-<uid>`; created if missing. Opened once; later changes of the environment have no effect.
+    /// `/tmp/softdoca-<uid>`; created if missing. It is opened once; later changes of the environment have no effect.
     ///
     /// # Errors
     /// As [`RuntimeDir::open`].
@@ -259,7 +259,7 @@ impl RuntimeDir {
         Arc::clone(&self.fd)
     }
 
-    /// A path to `name` that fits into a socket address (108 bytes), wherever the directory is.
+    /// A path to `name` that fits into a socket address (108 bytes), regardless of the directory's path.
     fn short_path(&self, name: &str) -> String {
         use std::os::fd::AsRawFd;
         format!("/proc/self/fd/{}/{name}", self.fd.as_raw_fd())
@@ -289,7 +289,7 @@ impl RuntimeDir {
         }
     }
 
-    /// Removes the sockets of dead processes.
+    /// Removes the sockets of processes that have exited.
     fn reap(&self, _lock: &DirectoryLock) -> Result<()> {
         for entry in rustix::fs::Dir::read_from(&*self.fd)? {
             let entry = entry?;
@@ -307,8 +307,8 @@ impl RuntimeDir {
         Ok(())
     }
 
-    /// `true` if this socket has no listener any more. Sockets are bound and listened on under the lock, so a refused
-    /// connection cannot be one that is about to be listened on.
+    /// `true` if this socket no longer has a listener. Binding and listening are both done under the lock, so a refused
+    /// connection does not mean that the owner is about to listen.
     fn is_dead(&self, name: &str) -> bool {
         matches!(Socket::connect_raw(self, name), Err(Errno::CONNREFUSED))
     }
@@ -318,7 +318,7 @@ impl RuntimeDir {
         rustix::fs::statat(&*self.fd, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
     }
 
-    /// Number of sockets of living processes whose names begin like this.
+    /// Number of sockets of running processes whose names begin with `prefix`.
     pub(crate) fn count(&self, prefix: &str) -> usize {
         let Ok(entries) = rustix::fs::Dir::read_from(&*self.fd) else {
             return 0;
@@ -331,7 +331,8 @@ impl RuntimeDir {
             .count()
     }
 
-    /// Looks for a socket in the other directories that processes of this machine use unless [`RuntimeDir::VARIABLE`] names one. For messages.
+    /// Searches for a socket in the other directories that processes of this machine use by default, without
+    /// [`RuntimeDir::VARIABLE`]. For messages.
     pub(crate) fn elsewhere(&self, socket: &str) -> Option<Elsewhere> {
         let within = |parent: &str, is_candidate: fn(&str) -> bool| {
             let entries = std::fs::read_dir(parent).ok().into_iter().flatten();
@@ -447,21 +448,21 @@ impl Drop for FileGuard {
 
 fn remove(entry: &Entry) {
     if entry.owner == rustix::process::getpid() {
-        // The file may be gone already, with the whole directory.
+        // The file may already have been removed, with the whole directory.
         let _ = rustix::fs::unlinkat(&*entry.directory, &*entry.name, AtFlags::empty());
     }
 }
 
 extern "C" fn remove_all() {
-    // Never wait here: if exit is called from a signal handler, another thread may hold the lock for ever.
+    // Must not wait here: if exit is called from a signal handler, another thread may hold the lock forever.
     if let Ok(mut files) = FILES.try_lock() {
         files.drain(..).for_each(|entry| remove(&entry));
     }
 }
 
-/// A socket that other processes connect to by name. Its file is removed with it.
+/// A socket to which other processes connect by name. Dropping it removes its file.
 ///
-/// Other processes check that the owner is alive by connecting and closing immediately: a connection that closes
+/// Other processes check that the owner is running by connecting and closing immediately: a connection that closes
 /// without a message is not an error.
 #[derive(Debug)]
 pub struct Listener {
@@ -470,11 +471,11 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens on `name` (a file name ending in `.sock`; see [`named_socket`]); removes the sockets of dead processes,
-    /// this name included.
+    /// Listens on `name` (a file name ending in `.sock`; see [`named_socket`]); removes the sockets of processes that
+    /// have exited, including this name.
     ///
     /// # Errors
-    /// [`Error::AlreadyExist`] if a living process listens on that name.
+    /// [`Error::AlreadyExist`] if a running process listens on that name.
     pub fn bind(directory: &RuntimeDir, name: &str) -> Result<Listener> {
         if !name.ends_with(".sock") || name.contains('/') {
             return Err(Error::InvalidValue.because(format_args!(
@@ -612,7 +613,7 @@ mod tests {
 
     #[test]
     fn a_name_has_one_living_listener() {
-        // Longer than a socket address.
+        // A path longer than a socket address.
         let parent = tempfile::tempdir().unwrap();
         let directory = RuntimeDir::open(&parent.path().join("d".repeat(200))).unwrap();
         let name = named_socket("c", &["server", "0000:3b:00.0"]);

@@ -49,9 +49,9 @@ pub(crate) struct PartialHash {
     reason = "it is in its task, in place: the data path does not allocate"
 )]
 enum Progress {
-    /// No part was hashed.
+    /// No part has been hashed yet.
     Fresh,
-    /// State after the parts so far.
+    /// State after the parts hashed so far.
     Parts(Hasher),
     /// The digest has been appended to the destination.
     Done,
@@ -159,7 +159,7 @@ impl PartialHash {
         matches!(*self.progress.borrow(), Progress::Done)
     }
 
-    /// Checks that no part was hashed yet.
+    /// Checks that no part has been hashed yet.
     ///
     /// # Errors
     /// [`Error::BadState`].
@@ -204,7 +204,7 @@ impl PartialHash {
                     .because("the partial hash is complete; reset it for another message"));
             }
         };
-        // A failed part leaves the state of the previous ones: it can be submitted again.
+        // A failed part leaves the state after the previous parts, so it can be submitted again.
         let len = self.whole.update(sha, &mut hasher)?;
         *progress = if self.is_final.get() {
             self.whole.append(hasher)?;

@@ -1,8 +1,8 @@
 //! Sync events: 64-bit values that programs set, add to and wait for, across processes.
 //!
 //! * [`SyncEvent`] is the driver of an event's context; an event can also be started without a context.
-//! * [`Value`] holds the number: in a page of its own, in memory of the program, or in another process; threads can
-//!   wait for it.
+//! * [`Value`] is the number: in a separate page, in memory of the program, or in another process; threads can wait for
+//!   it.
 //! * [`Work`] is the body of the tasks, which the driver runs.
 //! * [`RemoteEvent`] is an event imported from a network peer, for RDMA tasks.
 //!
@@ -70,14 +70,14 @@ pub(crate) struct SyncEvent {
 /// Configuration, and the exports.
 #[derive(Default)]
 struct Setup {
-    /// Indexed by [`Role`]: `true` if there is a location with it.
+    /// Indexed by [`Role`]: `true` if the event has a location with this role.
     has: [bool; 2],
     remote_net: bool,
     remote_pci: bool,
     devices: Vec<Arc<Device>>,
     place: Place,
     mode: Mode,
-    /// Blobs given to the program; valid until the event is destroyed.
+    /// Blobs returned to the program; valid until the event is destroyed.
     exports: Vec<Box<[u8]>>,
 }
 
@@ -120,8 +120,7 @@ impl SyncEvent {
     /// Imports an event from the other side of PCIe.
     ///
     /// # Errors
-    /// [`Error::InvalidValue`] for bytes that are not such a blob, [`Error::NotFound`] if the exporting process is
-    /// gone.
+    /// [`Error::InvalidValue`] for malformed bytes, [`Error::NotFound`] if the exporting process has exited.
     pub(crate) fn import(bytes: &[u8], device: &Arc<Device>) -> Result<Rc<Ctx>> {
         let descriptor = decode(Audience::Pci, bytes)?;
         let value = Value::import(descriptor, device)?;
@@ -322,10 +321,10 @@ impl SyncEvent {
         self.value()?.add(value)
     }
 
-    /// Blocks this thread until the masked value fulfils the condition.
+    /// Blocks this thread until the masked value satisfies the condition.
     ///
     /// # Errors
-    /// As [`SyncEvent::get`]; [`Error::ConnectionReset`] if the value belongs to another process that is gone.
+    /// As [`SyncEvent::get`]; [`Error::ConnectionReset`] if the value belongs to another process that has exited.
     pub(crate) fn wait(&self, condition: Condition, mask: u64) -> Result<()> {
         until(&*self.value()?, condition, mask)
     }
@@ -444,7 +443,7 @@ impl Driver for SyncEvent {
 pub(crate) enum Kind {
     Get,
     Set,
-    /// Adds to the value and returns the old one.
+    /// Adds to the value and returns the old value.
     Add,
     /// Completes when the masked value equals the operand.
     WaitEqual,
@@ -464,7 +463,7 @@ pub(crate) struct Work {
     /// Value to set, add or compare with.
     pub(crate) operand: Cell<u64>,
     pub(crate) mask: Cell<u64>,
-    /// Destination of the result; may be NULL. The program keeps it valid while the task is in flight.
+    /// Destination of the result; may be NULL. The program must keep it valid while the task is in flight.
     pub(crate) out: Cell<*mut u64>,
 }
 
@@ -478,7 +477,7 @@ impl Work {
         }
     }
 
-    /// Runs the task; `None` if its condition is not fulfilled yet.
+    /// Runs the task; `None` if its condition is not satisfied yet.
     fn run(&self, value: &Value) -> Option<Result<()>> {
         let operand = self.operand.get();
         match self.kind {
@@ -529,7 +528,7 @@ struct Running {
     tasks: VecDeque<NonNull<Task>>,
     /// The context is stopping: pending tasks fail.
     flushing: bool,
-    /// Wakes the engine to poll the value: changes of a value cause no wake-up.
+    /// Wakes the engine to poll the value, because changes of a value cause no wake-up.
     timer: Option<OwnedFd>,
 }
 
@@ -595,7 +594,7 @@ fn encode(audience: Audience, addr: u64, descriptor: &[u8]) -> Vec<u8> {
 /// Decodes a blob: the value's address and the export descriptor of its memory, both unchecked.
 ///
 /// # Errors
-/// [`Error::InvalidValue`] for malformed bytes and for a blob of another audience; [`Error::UnsupportedVersion`].
+/// [`Error::InvalidValue`] for malformed bytes and for a blob with another audience; [`Error::UnsupportedVersion`].
 fn decode(audience: Audience, bytes: &[u8]) -> Result<(u64, &[u8])> {
     let Some((head, descriptor)) = bytes
         .split_first_chunk::<HEAD>()
@@ -711,13 +710,13 @@ const SHARED: Permissions = Permissions::LOCAL_READ_WRITE.union(Permissions::RDM
 struct Value {
     mmap: Arc<Mmap>,
     addr: u64,
-    /// `true` if the map belongs to this value alone and is stopped with it.
+    /// `true` if the map is used only by this value, and is stopped with it.
     is_own: bool,
     _page: Option<Page>,
 }
 
 impl Value {
-    /// Creates a value in a page of its own; initially 0.
+    /// Creates a value in a separate page; initially 0.
     fn new(devices: &[Arc<Device>], shared: bool) -> Result<Value> {
         let page = Page::new()?;
         let (addr, len) = (page.addr(), page.len());
@@ -803,7 +802,7 @@ impl Value {
         self.mmap.fetch_add(self.addr, value)
     }
 
-    /// `true` if the process that owns the value is gone: it will not change any more.
+    /// `true` if the process that owns the value has exited, so that the value no longer changes.
     fn is_orphaned(&self) -> bool {
         self.mmap.is_orphaned()
     }
@@ -812,7 +811,7 @@ impl Value {
 impl Drop for Value {
     fn drop(&mut self) {
         if self.is_own {
-            // Before the page is unmapped: ends copies by peers through the agent.
+            // Before the page is unmapped, because this ends copies by peers through the agent.
             self.mmap.withdraw();
         }
     }
@@ -883,19 +882,19 @@ impl Condition {
     }
 }
 
-/// Polls that spin: a peer on another core answers within a microsecond.
+/// Polls that spin, because a peer on another core responds within a microsecond.
 const SPINS: u32 = 64;
-/// Polls before the thread sleeps; those after the spins yield, as the peer may need this core.
+/// Polls before the thread sleeps; polls after the spins yield, because the peer may need this core.
 const YIELDS: u32 = 400;
 const SHORTEST_SLEEP: Duration = Duration::from_micros(50);
 const LONGEST_SLEEP: Duration = Duration::from_millis(1);
-/// Sleeps between two checks that the owner of the value is alive.
+/// Number of sleeps between two checks that the owner of the value is still running.
 const SLEEPS_TO_DOUBT: u32 = 100;
 
-/// Blocks until the masked value fulfils the condition.
+/// Blocks until the masked value satisfies the condition.
 ///
 /// # Errors
-/// [`Error::ConnectionReset`] if the value belongs to another process that is gone; errors of reading the value.
+/// [`Error::ConnectionReset`] if the value belongs to another process that has exited; errors of reading the value.
 fn until(value: &Value, condition: Condition, mask: u64) -> Result<()> {
     let (mut looks, mut sleeps, mut sleep) = (0_u32, 0_u32, SHORTEST_SLEEP);
     loop {
@@ -928,11 +927,11 @@ pub(crate) struct RemoteEvent {
 }
 
 impl RemoteEvent {
-    /// Creates it from an export blob.
+    /// Creates a remote event from an export blob.
     ///
     /// # Errors
     /// [`InvalidValue`](crate::error::Error::InvalidValue) for malformed bytes,
-    /// [`NotFound`](crate::error::Error::NotFound) if the peer is gone.
+    /// [`NotFound`](crate::error::Error::NotFound) if the peer has exited.
     pub(crate) fn import(bytes: &[u8], device: &Arc<Device>) -> Result<RemoteEvent> {
         let descriptor = decode(Audience::Network, bytes)?;
         Ok(RemoteEvent {

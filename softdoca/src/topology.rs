@@ -25,10 +25,10 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// The topology of this process: that of the file named by [`VARIABLE`], or the built-in one. Read once.
+    /// The topology of this process: from the file named by [`VARIABLE`], or the built-in one. Read once.
     ///
     /// # Errors
-    /// [`Error::BadConfig`] if the file cannot be read or is invalid; the log says where.
+    /// [`Error::BadConfig`] if the file cannot be read or is invalid; the log contains the position of the error.
     pub fn get() -> Result<&'static Topology> {
         static CURRENT: Mutex<Option<&'static Topology>> = Mutex::new(None);
         let mut current = CURRENT.lock().unwrap_or_else(PoisonError::into_inner);
@@ -99,7 +99,7 @@ impl PciAddress {
         }
     }
 
-    /// Bus, device and function as PCI packs them into 16 bits.
+    /// Bus, device and function, as encoded by PCI in 16 bits.
     fn bus_device_function(self) -> u16 {
         u16::from_be_bytes([self.bus, self.device << 3 | self.function])
     }
@@ -124,7 +124,7 @@ impl fmt::Debug for PciAddress {
     }
 }
 
-/// Text that is no PCI address.
+/// Text that is not a PCI address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotAPciAddress(String);
 
@@ -215,7 +215,7 @@ pub struct DeviceModel {
 }
 
 impl DeviceModel {
-    /// Creates a physical function with defaults for everything else.
+    /// Creates a physical function with defaults for all other properties.
     pub fn new(pci: PciAddress, ibdev: &str, iface: &str) -> DeviceModel {
         DeviceModel {
             pci,
@@ -272,7 +272,7 @@ impl DeviceModel {
     }
 }
 
-/// A function of the host, as its DPU sees it.
+/// A function of the host, as seen by its DPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RepresentorModel {
     /// Address of the represented device, on the host.
@@ -361,7 +361,7 @@ struct RepresentorEntry {
 const MAX_IBDEV: usize = 63;
 const MAX_IFACE: usize = 255;
 
-/// Reason why the text of a file is no topology.
+/// Reason why the text of a file is not a valid topology.
 #[derive(Debug, PartialEq, thiserror::Error)]
 enum Invalid {
     /// Invalid TOML, or a key or value that does not exist.
@@ -583,7 +583,7 @@ function = "vf"
         };
         let first = Place::Device(PciAddress::new(0, 3, 0, 0));
         assert_eq!(replaced("version = 1", "version = 2"), Invalid::Version(2));
-        // Errors of the parser: their position, and what they name.
+        // Errors of the parser: position, and the names that the message contains.
         for (from, to, named) in [
             ("iface = \"p0\"", "ifaec = \"p0\"", "ifaec"),
             ("iface = \"pf0hpf\"", "ifaec = \"x\"", "ifaec"),

@@ -1,10 +1,10 @@
-//! RDMA devices of this machine: rdma-core's libibverbs, loaded when the topology file names a device that exists.
+//! RDMA devices of this machine: rdma-core's libibverbs, loaded if the topology file names a device that exists.
 //!
 //! * [`abi`] declares the used structures of `infiniband/verbs.h`, and loads the library.
 //! * [`Nic`] is an open device with its protection domain; [`Region`] is memory registered there.
 //! * [`QueuePair`] is a reliable connection, with its completion queue.
 //!
-//! The library is needed only if such a device is named. The crate `rdma-mummy-sys`, and `sideway` on top of it, also
+//! The library is required only if such a device is named. The crate `rdma-mummy-sys`, and `sideway` on top of it, also
 //! load the library at run time, but need CMake, a C compiler and libclang to build.
 
 mod abi;
@@ -29,7 +29,7 @@ use abi::{
 /// Identifies registered memory for peers that are connected through a device of its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RemoteKey {
-    /// Number of the device within that process.
+    /// Number of the device within the owner's process.
     pub(crate) nic: u16,
     pub(crate) rkey: u32,
     /// `true` if the device supports atomic operations.
@@ -75,7 +75,7 @@ pub(crate) struct Nic {
     context: NonNull<Context>,
     pd: NonNull<ProtectionDomain>,
     name: String,
-    /// Identifies it within this process.
+    /// Identifies the device within this process.
     number: u16,
     port: u8,
     gid_index: u8,
@@ -100,13 +100,13 @@ impl std::fmt::Debug for Nic {
     }
 }
 
-/// Devices by name, with the result of opening them. A short list, used only when objects are set up.
+/// Devices by name, with the result of opening them. The list is short, and used only during set-up.
 static OPEN: Mutex<Vec<(String, Option<&'static Nic>)>> = Mutex::new(Vec::new());
 
 impl Nic {
     /// The RDMA device that the topology file names for `device`, if it exists on this machine and can be used; opened by the first call.
     pub(crate) fn of(device: &DeviceModel) -> Option<&'static Nic> {
-        // Real devices often have the names of the built-in ones, which are emulated.
+        // Real devices often have the same names as the built-in ones, which are emulated.
         if !Topology::is_from_file() || !Path::new(DEVICES).join(&device.ibdev).exists() {
             return None;
         }
@@ -133,7 +133,7 @@ impl Nic {
         let context = open_device(verbs, name)?;
         // Closed only if the set-up fails; otherwise the device stays open.
         Nic::set_up(verbs, context, name, number).inspect_err(|_| {
-            // SAFETY: nothing else uses the context.
+            // SAFETY: there is no other user of the context.
             unsafe { (verbs.ibv_close_device)(context.as_ptr()) };
         })
     }
@@ -197,12 +197,12 @@ impl Nic {
         &self.name
     }
 
-    /// Maximum number of local pieces of one request.
+    /// Maximum number of local segments of a request.
     pub(crate) fn most_pieces(&self) -> usize {
         self.most_pieces
     }
 
-    /// Maximum size of one request in bytes.
+    /// Maximum size of a request in bytes.
     pub(crate) fn most_bytes(&self) -> usize {
         self.most_bytes
     }
@@ -316,7 +316,7 @@ fn open_device(verbs: &Verbs, name: &str) -> std::result::Result<NonNull<Context
     })
 }
 
-/// Index and GID of the port: with RoCE of version 2, which is routable, preferably of an IP address that is not
+/// Index and GID of the port: preferably of RoCE version 2, which is routable, and of an IP address that is not
 /// link-local.
 fn gid(
     verbs: &Verbs,

@@ -1,4 +1,4 @@
-//! Exports used by a malicious process: altered or forged descriptors, and requests by the wrong process, give no
+//! Exports used by a malicious process: altered or forged descriptors, and requests by the wrong process, do not grant
 //! access.
 
 mod process;
@@ -27,14 +27,14 @@ fn device() -> Arc<Device> {
     Device::open_by_name("mlx5_0").unwrap()
 }
 
-/// Memory of this process, whose middle is exported. Accessed by raw copies only.
+/// Memory of this process, whose middle is exported. Accessed only by raw copies.
 struct Memory {
     base: *mut u8,
     mmap: Mmap,
 }
 
 impl Memory {
-    /// In private pages (shared in place) or shared ones (accessible only through the agent).
+    /// In private pages (shared in place) or shared pages (accessible only through the agent).
     fn new(flags: MapFlags, permissions: Permissions) -> Memory {
         // SAFETY: a new mapping.
         let base = unsafe {
@@ -136,7 +136,7 @@ fn an_altered_permission_allows_nothing() {
             }
         }
     }
-    /// Operations that the owner has not permitted are refused, whatever the descriptor says.
+    /// Checks that operations that the owner has not permitted are refused, for any contents of the descriptor.
     fn allows_no_more(mmap: &Mmap, memory: &Memory, noted: Permissions, kind: ExportKind) {
         let may = |pci: Permissions, rdma: Permissions| match kind {
             ExportKind::Pci => noted.intersects(pci),
@@ -245,7 +245,7 @@ impl Agent {
         Agent(Socket::connect(&directory, &name).unwrap())
     }
 
-    /// The error code of the answer, and the number of bytes after it.
+    /// The error code of the reply, and the number of bytes after it.
     fn ask(&self, message: &[u8]) -> (u32, usize) {
         self.0.send(message, &[]).unwrap();
         self.0.wait_readable(Duration::from_secs(60)).unwrap();
@@ -350,7 +350,7 @@ fn an_agent_performs_only_permitted_operations() {
                 let (code, _) = agent.ask(&request(WRITE, key, addr, 8, &[0xee; 8]));
                 assert!(code != 0);
             }
-            // The operands of `request` are 1 and 1, so nothing is replaced.
+            // The operands of `request` are 1 and 1, so the value is not changed.
             let (code, _) = agent.ask(&request(COMPARE_SWAP, key, addr, 8, &[]));
             let may_change = permissions.contains(P::RDMA_ATOMIC);
             assert_eq!(code == 0, may_change, "{permissions:?}: compare and swap");
@@ -404,7 +404,7 @@ fn an_agent_without_descriptors_neither_spins_nor_floods_the_log() {
         );
         assert!(cpu < Duration::from_millis(300), "{cpu:?} of CPU time");
         assert!(messages <= 3, "{messages} messages");
-        // Everything is as before once the peer is gone.
+        // The state is the same as before once the peer has disconnected.
         peer.finish();
         assert!(import(&descriptor).is_ok());
     }
@@ -441,7 +441,7 @@ fn a_process_of_another_user_has_no_access() {
         let mut stranger = Peer::start(NAME, "stranger");
         stranger.tell(&to_hex(&descriptor));
         assert_eq!(stranger.answer(), "kept out");
-        // As if a user had opened the directory: then the sockets check the peer's credentials.
+        // As if a user had opened the directory to others: in this case, the sockets check the peer's credentials.
         mode(directory.path(), 0o777);
         for entry in std::fs::read_dir(directory.path()).unwrap() {
             mode(&entry.unwrap().path(), 0o777);
@@ -497,7 +497,7 @@ fn a_process_of_another_user_has_no_access() {
     process::run(NAME, main, &[("stranger", stranger)]);
 }
 
-/// A peer with the key of the deployment, whose handshake and requests are made by hand.
+/// A peer with the key of the deployment, whose handshake and requests are handwritten.
 mod network {
     use std::io::{Read as _, Write as _};
     use std::net::{Ipv6Addr, SocketAddr, TcpStream};
@@ -649,7 +649,7 @@ fn the_network_reaches_only_exported_memory_until_withdrawal() {
         memory.mmap.stop().unwrap();
         for (operation, is_allowed) in allowed {
             assert_eq!(another.ask(operation, addr, 8), NOT_FOUND, "{operation}");
-            // Over a connection that has already used the memory, too.
+            // Also over a connection that has already accessed the memory.
             let got = attacker.ask(operation, addr, 8);
             let is_refused = got == NOT_FOUND || !is_allowed && got == NOT_PERMITTED;
             assert!(is_refused, "{operation}: {got:?}");

@@ -235,13 +235,13 @@ fn memory_that_cannot_be_shared_is_copied_by_the_agent() {
         );
         let bytes: Vec<u8> = (0..LEN).map(|index| pattern(index + 1)).collect();
         write(&mmap, addr, &bytes).unwrap();
-        // Between two ranges that are not mapped.
+        // A copy between two ranges that are not mapped.
         softdoca::memory::copy(&mmap, addr, &mmap, addr + 100_000, 100_000).unwrap();
         assert_eq!(read(&mmap, addr, 100_000), bytes[100_000..200_000]);
         write(&mmap, addr, &bytes[..100_000]).unwrap();
         say("written");
         assert_eq!(hear(), "unmapped");
-        // The exporter has freed exported memory, which is a mistake; both processes survive.
+        // The exporter has freed exported memory, which is a programming error; both processes survive.
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
         while try_read(&mmap, addr, 100).is_ok() {
             assert!(std::time::Instant::now() < deadline);
@@ -446,7 +446,7 @@ fn an_exporter_that_dies_is_detected_and_reaped() {
         exporter.kill();
         assert_eq!(try_read(&mmap, addr, 3), Err(Error::NotFound));
         assert_eq!(write(&mmap, addr + len - 2, b"x"), Err(Error::NotFound));
-        // A mapping stays readable: its content is undefined, but the access does not crash.
+        // A mapping remains readable: its content is undefined, but accesses do not crash.
         read(&mmap, addr + PAGE as u64, PAGE);
         assert_eq!(import(&descriptor).unwrap_err(), Error::NotFound);
         // The socket still exists; the next process removes it, which the harness checks.
@@ -494,7 +494,7 @@ fn stop_withdraws_and_exit_cleans_up() {
         memory.mmap.start().unwrap();
         assert_ne!(export(&memory, ExportKind::Pci), descriptor);
         assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 1);
-        // Not stopped: exit removes the socket.
+        // Not stopped, because exit removes the socket.
         std::process::exit(0);
     }
     process::run(NAME, main, &[]);
@@ -524,7 +524,7 @@ fn descriptors_of_other_machines_and_garbage_are_refused() {
     process::run(NAME, main, &[]);
 }
 
-/// Exports for RDMA, own ones and those of imported maps, are then reached over TCP.
+/// Exports for RDMA, of the process's own maps and of imported ones, are accessed over TCP.
 #[test]
 fn all_memory_tests_pass_over_the_network() {
     const SKIPPED: [&str; 3] = [

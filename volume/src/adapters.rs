@@ -12,13 +12,13 @@ use crate::buffer::Buffer;
 use crate::engine::{IoError, Operation};
 use crate::queue::{Completion, Io, Queue};
 
-/// Polls before the thread sleeps: a storage that is polling answers within microseconds.
+/// Polls before the thread sleeps, because a storage that is polling responds within microseconds.
 const SPINS: u32 = 200;
 
 /// A [`Queue`] whose calls block until their I/Os have completed.
 ///
-/// Data is copied between the caller's memory and the queue's buffers. Large ranges are split into several I/Os that are in flight
-/// concurrently: each I/O is atomic with respect to overlapping I/Os, the whole range is not.
+/// Data is copied between the caller's memory and the queue's buffers. Large ranges are split into several I/Os that
+/// are in flight concurrently: each I/O is atomic with respect to overlapping I/Os, but the whole range is not.
 ///
 /// ```no_run
 /// use volume::{Config, Volume};
@@ -44,7 +44,8 @@ pub struct BlockingQueue {
 }
 
 impl Queue {
-    /// Converts to a queue with blocking calls. No I/O may be in flight: its completion would be taken for that of a blocking call.
+    /// Converts to a queue with blocking calls. No I/O may be in flight, because its completion would be mistaken for
+    /// that of a blocking call.
     #[must_use]
     pub fn into_blocking(self) -> BlockingQueue {
         BlockingQueue::new(self)
@@ -151,8 +152,8 @@ impl BlockingQueue {
         self.run(|_| flush.take(), |_| {})
     }
 
-    /// Submits the I/Os that `next` returns, and waits for all of them. `next` returns `None` when there are none
-    /// left, or temporarily while all buffers are in use.
+    /// Submits the I/Os that `next` returns, and waits for all of them. `next` returns `None` when there are no more,
+    /// or temporarily while all buffers are in use.
     fn run(
         &mut self,
         mut next: impl FnMut(&mut Queue) -> Option<Io>,
@@ -196,7 +197,7 @@ impl BlockingQueue {
                     self.queue.descriptor(),
                     PollFlags::IN,
                 )];
-                // Interrupted by a signal: the next poll finds nothing, and the thread sleeps again.
+                // Interrupted by a signal: the next poll finds no events, and the thread sleeps again.
                 let _ = poll(&mut fds, None);
                 self.queue.disarm();
             }
@@ -233,7 +234,8 @@ impl Pieces {
     }
 }
 
-/// A [`Queue`] whose I/Os are futures. They stay on the queue's thread, and need no runtime except for waiting for a descriptor.
+/// A [`Queue`] whose I/Os are futures. They run on the queue's thread, and need no runtime except for waiting for a
+/// descriptor.
 ///
 /// [`drive`](Self::drive) must be polled together with them. Futures can be dropped at any time; the I/O then
 /// continues, and its buffer is free when it has completed.
@@ -311,7 +313,8 @@ impl AsyncQueue {
         })
     }
 
-    /// Returns a free buffer of `len` bytes, and waits while there is none. `None` if `len` exceeds [`Queue::largest_transfer`].
+    /// Returns a free buffer of `len` bytes, and waits until one is free. `None` if `len` exceeds
+    /// [`Queue::largest_transfer`].
     pub async fn buffer(&self, len: usize) -> Option<Buffer> {
         if len > self.largest as usize {
             return None;
@@ -470,7 +473,7 @@ impl AsyncQueue {
 }
 
 impl Inner {
-    /// Submits an I/O with a tag of its own, and wakes a sleeping driver.
+    /// Submits an I/O with a unique tag, and wakes a sleeping driver.
     fn submit(&mut self, mut io: Io) -> Result<usize, Io> {
         let number = self.free.pop().unwrap_or_else(|| {
             self.waiters.push(Waiter::Free);

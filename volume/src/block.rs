@@ -1,4 +1,4 @@
-//! Queues of a block device, as front ends use them: a [`Queue`] of a volume, or one of a disk in memory in tests (feature
+//! Queues of a block device, as used by front ends: a [`Queue`] of a volume or, in tests, of a disk in memory (feature
 //! `testing`).
 
 use std::ops::DerefMut;
@@ -31,7 +31,7 @@ pub trait BlockQueue: Send + 'static {
     fn poll(&mut self, done: &mut dyn FnMut(Completion<Self::Buffer>)) -> usize;
 
     /// Losses of acknowledged writes of all queues of the device. The queue itself fails one flush after a loss, with
-    /// [`IoError::LostWrites`]; a front end with several clients on a queue has to tell each of them.
+    /// [`IoError::LostWrites`]; a front end with several clients on a queue has to inform each of them.
     fn losses(&self) -> WriteLosses;
 
     /// Descriptor that is readable when an armed queue must be polled.
@@ -82,8 +82,8 @@ impl BlockQueue for Queue {
     }
 }
 
-/// Log of failed I/Os with a limited number of lines per second: an offline storage fails every I/O, and must not fill the
-/// log. The number of I/Os without a line of their own is logged with the next failure after that second, and at the end.
+/// Log of failed I/Os with a limited number of lines per second: an offline storage fails every I/O, and must not fill
+/// the log. The number of suppressed lines is logged with the next failure after that second, and at the end.
 #[derive(Debug)]
 pub struct ErrorLog {
     budget: LogBudget<()>,
@@ -123,7 +123,7 @@ impl ErrorLog {
 
 impl Drop for ErrorLog {
     fn drop(&mut self) {
-        // Independent of the time: there will be no later line.
+        // Regardless of the time, because there will be no later line.
         self.report(Instant::now() + std::time::Duration::from_secs(1));
     }
 }

@@ -33,7 +33,8 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Creates a pool of `count` consecutive buffers of `size` bytes at offset `start`; `None` if they are not within the region.
+    /// Creates a pool of `count` consecutive buffers of `size` bytes at offset `start`; `None` if the buffers are not
+    /// within the region.
     pub(crate) fn new(
         region: Arc<MemoryRegion>,
         start: usize,
@@ -123,9 +124,10 @@ impl Pool {
 /// buffer, on any thread, frees it for the next I/O.
 ///
 /// The memory is exported to the service and its targets for the whole session. As with any device that has access to
-/// memory, they are trusted to access it for I/Os in flight only: one that writes into a buffer at another time
-/// changes bytes under the program. The next session exports the same memory, after the previous export was
-/// withdrawn; over softdoca, a target process that is stopped during a transfer still completes it when it continues.
+/// memory, they are trusted to access it only for I/Os in flight: a peer that writes into a buffer at another time
+/// changes bytes that the program is using. The next session exports the same memory, after the previous export was
+/// withdrawn; over softdoca, a target process that is stopped during a transfer still completes the transfer when it
+/// continues.
 #[derive(Debug)]
 pub struct Buffer {
     pool: Arc<Pool>,
@@ -150,8 +152,8 @@ impl Buffer {
         self.pool.start + self.index * self.pool.size as usize
     }
 
-    /// Changes the length, up to the [largest transfer](crate::Config::largest_transfer). Returns `false`, and
-    /// changes nothing, if `len` is larger.
+    /// Changes the length, up to the [largest transfer](crate::Config::largest_transfer). Returns `false`, without
+    /// effect, if `len` is larger.
     pub fn set_len(&mut self, len: usize) -> bool {
         match u32::try_from(len) {
             Ok(len) if len <= self.pool.size => {
@@ -168,11 +170,11 @@ impl Deref for Buffer {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: `Pool::new` checked that all buffers lie within the region, which lives as long as the pool; they
-        // do not overlap, and `take` gives each to one owner. Its bytes are initialised, because the region is
-        // zeroed. This process accesses them through this value only: I/Os own their buffers until they have
-        // completed. The other processes with access are those of the storage; they access the memory for I/Os in
-        // flight only, as the type's documentation says.
+        // SAFETY: `Pool::new` checked that all buffers lie within the region, which exists as long as the pool; they do
+        // not overlap, and `take` returns each to only one owner. Its bytes are initialised, because the region is
+        // zeroed. This process accesses them only through this value: I/Os own their buffers until they have completed.
+        // The other processes with access are those of the storage; they access the memory only for I/Os in flight, as
+        // the type's documentation states.
         unsafe {
             std::slice::from_raw_parts(
                 self.pool.region.as_ptr().add(self.start()),

@@ -1,5 +1,5 @@
-//! The control thread of a volume: runs sessions with the service, one after the other, and provides the queues with
-//! contexts in each.
+//! The control thread of a volume: runs consecutive sessions with the service, and provides the queues with contexts in
+//! each.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,7 +28,8 @@ const CREATION_POLL: Duration = Duration::from_millis(1);
 /// First and longest interval between the end of a session and the next attempt.
 const RETRY: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
 
-/// Interval between attempts after one that has found another storage: an operator has to act.
+/// Interval between attempts after an attempt that has found another storage, because this requires an operator's
+/// action.
 const RETRY_CHANGED: Duration = Duration::from_secs(2);
 
 /// Maximum number of blocks in a request: the limit of the gga_offload service.
@@ -110,7 +111,7 @@ pub(crate) struct Control {
     /// Channels of earlier sessions, with the number of their contexts that queues have not returned.
     remains: Vec<Remains>,
     sessions: u64,
-    /// Begin of the outage; `None` during a session.
+    /// Start of the outage; `None` during a session.
     lost: Option<Instant>,
     /// `true` if the I/Os of this outage have failed.
     has_failed: bool,
@@ -118,7 +119,7 @@ pub(crate) struct Control {
     has_changed: Option<IoError>,
     /// Verifier of the storage in the last session, if it has one.
     verifier: Option<Verifier>,
-    /// Number of the storage's incarnation: increases when it has lost what was not flushed.
+    /// Number of the storage's incarnation: incremented when it has lost unflushed writes.
     incarnation: u32,
 }
 
@@ -129,9 +130,9 @@ struct Remains {
     _channel: ComchClientChannel,
 }
 
-/// One session, or an attempt at one.
+/// A session, or an attempt to start one.
 struct Attempt {
-    // Dropped in this order: contexts before the connection that they use.
+    // Drop order: contexts before the connection that they use.
     /// Contexts that queues do not have: newly created, or returned.
     endpoints: Vec<Endpoint<Requester>>,
     mmap: Option<Mmap>,
@@ -139,14 +140,14 @@ struct Attempt {
     number: u64,
     is_creating: bool,
     is_ready: bool,
-    /// `true` once queues were given contexts of this session.
+    /// `true` once contexts of this session have been passed to the queues.
     is_started: bool,
     /// Number of contexts that queues have.
     lent: usize,
     is_halting: bool,
     has_finished: bool,
     interrupted: bool,
-    /// One per queue; empty without a timeout.
+    /// One watchdog per queue; empty without a timeout.
     watchdogs: Vec<Watchdog>,
     next_check: Option<Instant>,
 }
@@ -370,7 +371,8 @@ impl Control {
                     state.send(Command::Return { drain });
                 }
                 if !drain {
-                    // The peer has disconnected, so the memory can be withdrawn without waiting for queues that are not polled.
+                    // The peer has disconnected, so the memory can be withdrawn without waiting for queues that are not
+                    // being polled.
                     attempt.mmap = None;
                     attempt.has_finished = true;
                     attempt.driver.handle(Event::WorkersFinished);
@@ -425,7 +427,8 @@ impl Control {
             | Access::PCI_READ_WRITE
             | Access::RDMA_READ
             | Access::RDMA_WRITE;
-        // A map per session: an earlier one is withdrawn, so that late transfers of an earlier session cannot write to the memory.
+        // A map per session: the earlier map is withdrawn, so that late transfers of an earlier session cannot write to
+        // the memory.
         let mmap = Mmap::register(&self.device, region, access)?;
         let blob = mmap.export_pci(&self.device)?;
         attempt.mmap = Some(mmap);
@@ -436,7 +439,7 @@ impl Control {
         })
     }
 
-    /// Creates contexts one at a time, each after the previous ones are running: the service assigns our consumers to
+    /// Creates contexts one at a time, each after the previous ones are running: the service assigns the consumers to
     /// its workers in the order in which they appear.
     fn create_next(&self, attempt: &mut Attempt) -> Result<(), Failure> {
         let contexts = attempt.driver.contexts(&self.device)?;
@@ -447,7 +450,7 @@ impl Control {
         Ok(())
     }
 
-    /// Gives the contexts to the queues.
+    /// Passes the contexts to the queues.
     fn start(&mut self, attempt: &mut Attempt) -> Result<(), Failure> {
         let Some(memory) = &self.memory else {
             return Err(Failure::new(
@@ -491,7 +494,7 @@ impl Control {
         Ok(())
     }
 
-    /// Checks that the session is with the storage of the earlier ones.
+    /// Checks that the session is with the same storage as the earlier ones.
     fn check_identity(&mut self, found: Option<&Verifier>) -> Result<(), Failure> {
         let Some(expected) = &self.verifier else {
             return Ok(());
@@ -525,7 +528,8 @@ impl Control {
         ))
     }
 
-    /// Begins a session with this verifier of the storage, if it has one: finds out whether the storage has lost acknowledged writes.
+    /// Begins a session with this verifier of the storage, if it has one: determines whether the storage has lost
+    /// acknowledged writes.
     fn begin_incarnation(&mut self, verifier: Option<Verifier>) {
         // A storage without a verifier is not known to have lost any.
         let Some(verifier) = verifier else {
@@ -612,7 +616,7 @@ impl Control {
         happened | self.check_answers(attempt)
     }
 
-    /// Abandons a session if a queue receives no answers; returns `true` if it did.
+    /// Abandons a session if a queue receives no responses; returns `true` in this case.
     fn check_answers(&self, attempt: &mut Attempt) -> bool {
         let now = Instant::now();
         if attempt.is_halting || attempt.next_check.is_none_or(|at| now < at) {
@@ -742,7 +746,7 @@ fn allocate(config: &Config, storage: Storage) -> Result<Memory, Failure> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Watchdog {
     timeout: Duration,
-    /// Begin of the time without answers that is the service's fault.
+    /// Start of the time without responses for which the service is responsible.
     since: Instant,
     last: Progress,
 }
@@ -761,9 +765,9 @@ impl Watchdog {
         (timeout / 4).clamp(Duration::from_millis(1), Duration::from_secs(1))
     }
 
-    /// Returns `true` if requests have been outstanding for the timeout without an answer, while the queue was polled
-    /// or its thread slept on it. A queue that is not polled receives no answers either, which is not the service's
-    /// fault.
+    /// Returns `true` if requests have been outstanding for the timeout without a response, while the queue was polled
+    /// or its thread slept on it. A queue that is not polled receives no responses, either, for which the service is
+    /// not responsible.
     pub(crate) fn check(&mut self, progress: Progress, now: Instant) -> bool {
         let is_waiting = progress.has_requests
             && progress.answers == self.last.answers

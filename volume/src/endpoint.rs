@@ -1,9 +1,9 @@
 //! Submission and completion of requests to one worker of the service: a Comch producer and consumer, the tasks that
 //! send and receive their I/O messages, and the [requests](self) in flight.
 //!
-//! A [`Queue`](crate::Queue) has one in each session; the initiator's workers use it directly. An endpoint belongs to
-//! one session: it does not split, order or repeat requests. The caller manages the memory for the data, which is
-//! exported to the service.
+//! A [`Queue`](crate::Queue) has one endpoint in each session; the initiator's workers use it directly. An endpoint
+//! belongs to one session: it does not split, order or repeat requests. The caller manages the memory for the data,
+//! which is exported to the service.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -48,7 +48,7 @@ pub trait Client: Sized + 'static {
         length: usize,
     ) -> Result<Option<Completed>, BadAnswer>;
 
-    /// Handles a completed request. Its number is free for the next one.
+    /// Handles a completed request, whose number can then be reused.
     fn completed(&mut self, request: Completed);
 
     /// Handles an answer that matches no request, or a failure of the endpoint. Further failures may be consequences of the first.
@@ -66,7 +66,7 @@ pub enum EndpointError {
     Doca {
         /// The operation that failed.
         doing: &'static str,
-        /// Its `doca_error_t`.
+        /// Result of the request, as a `doca_error_t`.
         code: ErrorCode,
     },
 }
@@ -104,7 +104,7 @@ impl<C: Client> CompletionHandler for AnswerReceived<C> {
         if let Err(code) = result {
             return client.failed(EndpointError::doca("receiving an answer", code));
         }
-        // Copied before it is parsed, so that the receive task can be submitted again at once.
+        // Copied before it is parsed, so that the receive task can be resubmitted immediately.
         let mut bytes = [0; SIZE];
         let length = slot.data_len();
         if !slot.read(&mut bytes) {
@@ -161,7 +161,7 @@ impl Lane {
     /// [`poll`](Endpoint::poll).
     ///
     /// # Errors
-    /// The task could not be submitted: the endpoint cannot be used any more.
+    /// The task could not be submitted; the endpoint can no longer be used.
     ///
     /// # Panics
     /// If the number is out of range.
@@ -244,7 +244,7 @@ impl Lane {
 /// A worker's producer and consumer, with as many prepared tasks as requests may be in flight. Used by one thread at a time.
 #[derive(Debug)]
 pub struct Endpoint<C> {
-    // Dropped in this order: each context before the ones that it needs to stop, and the progress engine last.
+    // Drop order: each context before the objects that it needs to stop, and the progress engine last.
     /// Receive tasks, two per request; `None` once the endpoint has [begun](Self::begin).
     receives: Option<Slots<()>>,
     /// Empty while a client owns the lane.
@@ -337,7 +337,7 @@ impl<C: Client> Endpoint<C> {
         Ok(std::mem::take(&mut self.lane))
     }
 
-    /// Takes the lane back. Must be called before the endpoint is dropped or moved to another thread.
+    /// Takes ownership of the lane back. Must be called before the endpoint is dropped or moved to another thread.
     pub fn end(&mut self, lane: Lane) {
         self.lane = lane;
     }
@@ -381,7 +381,7 @@ impl<C: Client> Endpoint<C> {
         self.pe.stats()
     }
 
-    /// Arms the [descriptor](AsFd) to become readable with the next event; `false` if there is one already.
+    /// Arms the [descriptor](AsFd) to become readable with the next event; `false` if an event is already pending.
     ///
     /// # Errors
     /// As [`doca::Pe::arm`].
@@ -430,13 +430,13 @@ pub struct Completed {
 /// An answer that matches no request: the service violates the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BadAnswer {
-    /// It is not an I/O message.
+    /// The message is not an I/O message.
     #[error(transparent)]
     Malformed(#[from] DecodeError),
-    /// It is not a result.
+    /// The message is not a result.
     #[error("its type is {0:?}; expected a result")]
     Type(IoMessageType),
-    /// There is no request with its number.
+    /// No request has this number.
     #[error("its transaction is {number}; expected 0 to {last}")]
     Number {
         /// Number in the answer.
@@ -447,7 +447,7 @@ pub enum BadAnswer {
     /// The request with its number is not in flight, or already has an answer.
     #[error("transaction {0} has no request that waits for an answer (answered twice?)")]
     NotAwaited(u32),
-    /// It does not repeat the range of its request. A range is storage offset, memory offset and size, in bytes.
+    /// The range differs from that of its request. A range is storage offset, memory offset and size, in bytes.
     #[error(
         "transaction {number}: storage offset, requester offset and size are {got:?}; expected those of the request, {expected:?}"
     )]
@@ -528,8 +528,8 @@ impl Requests {
         is_complete.then_some(Completed { number, result })
     }
 
-    /// Checks an answer, of which `length` bytes were received, against the request that it names. Returns the
-    /// request if it is complete.
+    /// Checks an answer, of which `length` bytes were received, against its request. Returns the request if it is
+    /// complete.
     ///
     /// # Errors
     /// The answer matches no request. The state is unchanged.
@@ -621,7 +621,7 @@ mod tests {
         size: 1024,
     };
 
-    /// Request 1 of 2, in flight, and its answer.
+    /// Request 1 of 2, in flight, and its result.
     fn one_read() -> (Requests, Repr) {
         let mut requests = Requests::new(2);
         let message = requests.begin(Release3_2, 1, &READ);

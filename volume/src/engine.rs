@@ -3,13 +3,13 @@
 //! [`Engine::submit`] takes an I/O on any range of bytes. When its blocks are [locked](RangeLocks), it is split into
 //! requests for whole blocks, which [`Engine::poll_request`] returns while there are free transactions. Whole blocks
 //! are transferred directly to or from the I/O's buffer, in requests of at most [`Geometry::request_size`] bytes. A
-//! first or last block that the I/O covers partially is transferred through an edge: a block of memory that belongs
-//! to the I/O. A partial write reads the block into its edge, changes its bytes there, and writes it; the lock
-//! excludes other I/Os meanwhile. When all requests are answered, the blocks are unlocked, and [`Engine::poll_done`]
-//! returns the I/O.
+//! first or last block that the I/O covers partially is transferred through an edge: a block of memory that belongs to
+//! the I/O. A partial write reads the block into its edge, changes its bytes in the edge, and writes the block; the
+//! lock excludes other I/Os in the meantime. When all requests are answered, the blocks are unlocked, and
+//! [`Engine::poll_done`] returns the I/O.
 //!
-//! The loss of a session loses its unanswered requests. [`Engine::restart`] returns them again, for the next session:
-//! each is idempotent, because the I/O still holds the locks of its blocks.
+//! When a session is lost, its unanswered requests are lost. [`Engine::restart`] returns them again, for the next
+//! session: each request is idempotent, because the I/O still holds the locks of its blocks.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub enum Operation {
         fua: bool,
     },
     /// Completes when all writes are durable that had completed, on any queue of the volume, before the flush was
-    /// submitted. Offset and length are ignored. Needs [`Capabilities::flush`](crate::Capabilities::flush).
+    /// submitted. Offset and length are ignored. Requires [`Capabilities::flush`](crate::Capabilities::flush).
     Flush,
     /// Writes zeros; needs no buffer.
     WriteZeroes {
@@ -108,21 +108,22 @@ pub enum IoError {
     /// partially.
     #[error("the storage service is gone, and did not return within the reconnect timeout")]
     Disconnected,
-    /// The storage of the new session is smaller, or has another block size, or lacks flush or an identity, which the first one had.
+    /// The storage of the new session is smaller, has another block size, or lacks flush or an identity, unlike the
+    /// first one.
     #[error("the storage service has returned with another storage")]
     Changed,
-    /// The storage of the new session is not the one that the volume was opened with.
+    /// The storage of the new session is not the storage with which the volume was opened.
     #[error(
         "the storage service has returned with another storage: expected {expected:016x}..., got {found:016x}..."
     )]
     Replaced {
         /// First half of the identity of the storage that the volume was opened with.
         expected: u64,
-        /// First half of the identity of the other one.
+        /// First half of the identity of the other storage.
         found: u64,
     },
-    /// The flush has made durable what the storage has, but the storage has lost writes that it had acknowledged and that no flush had
-    /// covered: its machine was restarted, or its disk failed. Each queue is told once.
+    /// The flush has made the storage's current data durable, but the storage has lost acknowledged writes that were
+    /// not covered by a flush: its machine was restarted, or its disk failed. Each queue returns this error once.
     #[error(
         "the storage has lost writes that it had acknowledged and that were not flushed: its machine was restarted, or its disk failed"
     )]
@@ -183,7 +184,7 @@ pub(crate) trait Memory {
 /// State of an edge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Phase {
-    /// Nothing to do: the I/O has no such edge, or its requests are complete.
+    /// No request: the I/O has no such edge, or the edge's requests have completed.
     #[default]
     Done,
     /// The block must be read.
@@ -222,13 +223,13 @@ struct Slot {
     offset: u64,
     memory: u64,
     edges: [Edge; 2],
-    /// Whole blocks, and the first of them that was not requested yet.
+    /// Whole blocks, and the first of them that has not been requested yet.
     begin: u64,
     next: u64,
     end: u64,
-    /// Size of each request in bytes; the last one may be smaller.
+    /// Size of each request in bytes; the last request may be smaller.
     piece: u32,
-    /// `true` if a flush was not requested yet.
+    /// `true` if a flush has not been requested yet.
     flush: bool,
     /// Number of the flush that was requested.
     flush_number: u32,
@@ -236,7 +237,7 @@ struct Slot {
     unanswered: u32,
     lock: RangeLock,
     is_active: bool,
-    /// `true` if the slot is in the list of those with requests to return.
+    /// `true` if the slot is in the list of slots with requests to return.
     is_ready: bool,
     error: Option<IoError>,
 }
@@ -272,7 +273,7 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Creates an engine for `depth` I/Os and as many transactions. All memory is allocated here.
+    /// Creates an engine for `depth` I/Os and the same number of transactions. All memory is allocated here.
     pub(crate) fn new(
         geometry: Geometry,
         locks: Arc<RangeLocks>,
@@ -387,7 +388,7 @@ impl Engine {
         !self.waiting.is_empty()
     }
 
-    /// Retries the locks of waiting I/Os; returns `true` if one of them has got all of its locks.
+    /// Retries the locks of waiting I/Os; returns `true` if an I/O has acquired all its locks.
     pub(crate) fn retry_locks(&mut self) -> bool {
         let before = self.waiting.len();
         for _ in 0..before {
@@ -419,7 +420,7 @@ impl Engine {
             let slot = &mut self.slots[number as usize];
             slot.is_ready = false;
             let Some((part, request)) = slot.next_request(&self.geometry, number) else {
-                // The I/O has failed meanwhile.
+                // The I/O has failed in the meantime.
                 continue;
             };
             if request.message_type == IoMessageType::Flush {
@@ -511,7 +512,7 @@ impl Engine {
         self.free_transactions.len() < self.transactions.len()
     }
 
-    /// Returns `true` if there are completed I/Os that were not returned.
+    /// Returns `true` if there are completed I/Os that have not been returned.
     #[inline]
     pub(crate) fn has_done(&self) -> bool {
         !self.done.is_empty()
@@ -530,8 +531,8 @@ impl Engine {
         self.free_slots.len() == self.slots.len()
     }
 
-    /// Begins a session with this incarnation of the storage. Has all outstanding requests returned again: those sent will not be
-    /// answered, and the service has lost access to their memory.
+    /// Begins a session with this incarnation of the storage. All outstanding requests will be returned again: those
+    /// already sent will not be answered, and the service has lost access to their memory.
     pub(crate) fn restart(&mut self, incarnation: u32) {
         if self.unflushed.attach(incarnation) {
             self.restart_writes();
@@ -545,7 +546,8 @@ impl Engine {
         );
     }
 
-    /// Starts writes in progress from their beginning: the storage has lost the parts that it has acknowledged, unless they are durable.
+    /// Restarts writes in progress from their beginning: the storage has lost acknowledged parts of them, unless they
+    /// are durable.
     fn restart_writes(&mut self) {
         for index in 0..self.transactions.len() {
             let Transaction {
@@ -567,7 +569,7 @@ impl Engine {
         }
     }
 
-    /// Fails all I/Os. Outstanding requests will not be answered, and their memory is not exported any more.
+    /// Fails all I/Os. Outstanding requests will not be answered, and their memory is no longer exported.
     pub(crate) fn fail_all(&mut self, error: IoError) {
         self.again.clear();
         self.ready.clear();
@@ -650,7 +652,7 @@ impl Slot {
                 position: (from - begin) as u32,
             };
             if self.next > self.end {
-                // Within one block.
+                // The I/O is within one block.
                 self.edges[0] = edge(begin, end);
                 self.next = self.end;
             } else {
@@ -802,7 +804,7 @@ impl Slot {
         }
     }
 
-    /// Stores the first error, and drops the requests that were not returned yet.
+    /// Stores the first error, and drops the requests that have not been returned yet.
     #[cold]
     fn fail(&mut self, error: IoError) {
         self.error.get_or_insert(error);
@@ -882,7 +884,7 @@ mod tests {
         queues: Vec<Queue>,
         storage: Vec<u8>,
 
-        /// Contents of the volume after all I/Os with a first request, one after the other.
+        /// Contents of the volume after all I/Os with a first request, applied sequentially.
         model: Vec<u8>,
         work: Vec<Work>,
         plans: Vec<Plan>,
@@ -963,7 +965,7 @@ mod tests {
             true
         }
 
-        /// Submits I/O number `next`, if it exists and its queue is not full. Returns the number of the next one.
+        /// Submits I/O number `next`, if it exists and its queue is not full. Returns the number of the next I/O.
         fn submit_next(&mut self, next: usize) -> usize {
             if next == self.plans.len() || !self.submit(next) {
                 return next;
@@ -1078,7 +1080,7 @@ mod tests {
             }
         }
 
-        /// Loses the session: requests in progress stay partially done and are never answered.
+        /// Loses the session: requests in progress remain partially executed and are never answered.
         fn lose_session(&mut self) {
             self.work.clear();
             for queue in &mut self.queues {
@@ -1318,14 +1320,14 @@ mod tests {
         assert!(engine.poll_request().is_some());
     }
 
-    // Losses of what is not durable.
+    // Losses of writes that are not durable.
 
     /// Bytes of the volume for each I/O of a [`Losses`]: some whole blocks and two edges.
     const PLACE: u64 = 96;
     /// Block size of its storage.
     const BLOCK: u32 = 16;
 
-    /// Queues over a storage that loses its volatile contents now and then. Each write has a place of its own.
+    /// Queues over a storage that repeatedly loses its volatile contents. Each write has a separate range.
     struct Losses {
         unflushed: Arc<UnflushedWrites>,
         queues: Vec<LossyQueue>,
@@ -1336,7 +1338,7 @@ mod tests {
         incarnation: u32,
         operations: Vec<Operation>,
         is_written: Vec<bool>,
-        /// `true` for a write that a flush has made durable, or that a loss was reported for.
+        /// `true` for a write that a flush has made durable, or whose loss was reported.
         is_settled: Vec<bool>,
         completed: usize,
         random: fastrand::Rng,
@@ -1383,7 +1385,7 @@ mod tests {
             }
         }
 
-        /// Range of the write with this number: it begins and ends inside of blocks.
+        /// Range of the write with this number, which begins and ends within blocks.
         fn range(number: usize) -> std::ops::Range<usize> {
             let place = number * PLACE as usize;
             place + 5..place + PLACE as usize - 3
@@ -1446,7 +1448,7 @@ mod tests {
             }
         }
 
-        /// A queue handles an answer, also one of an earlier incarnation that it has received before.
+        /// A queue handles a response, possibly one of an earlier incarnation that it received earlier.
         fn answer(&mut self, index: usize) {
             let queue = &mut self.queues[index];
             let answered = queue.work.iter().position(|(.., is_done)| *is_done);
@@ -1483,7 +1485,7 @@ mod tests {
                     assert_eq!(*told, losses, "each queue is told of each loss");
                     for number in covers {
                         self.is_settled[number] = true;
-                        // If it was lost, that was a loss of its own, and the client of this queue was told.
+                        // If the write was lost, its loss was reported to the client of this queue.
                         assert!(
                             self.is_durable(number) || !self.is_stored(number),
                             "write {number} is covered by flush {tag}"
@@ -1505,7 +1507,7 @@ mod tests {
                 .all(|&byte| byte == 7)
         }
 
-        /// The storage loses some of what is not durable.
+        /// The storage loses some of its writes that are not durable.
         fn lose(&mut self) {
             let mut written = (0..self.is_written.len()).filter(|&it| self.is_written[it]);
             let is_volatile = written.any(|it| self.is_stored(it) && !self.is_durable(it));

@@ -25,8 +25,8 @@
 //! # }
 //! ```
 //!
-//! [`Queue::into_blocking`] has blocking calls instead, and [`Queue::into_async`] futures. A thread that also waits
-//! for sockets sleeps on [`Queue::descriptor`].
+//! [`Queue::into_blocking`] provides blocking calls instead, and [`Queue::into_async`] provides futures. A thread that
+//! also waits for sockets sleeps on [`Queue::descriptor`].
 //!
 //! # Guarantees
 //!
@@ -37,27 +37,28 @@
 //!   Other volumes, and other initiators, of the same storage are not coordinated.
 //! * **Durability.** When a [flush](Operation::Flush) has completed, all writes are durable whose completion was
 //!   returned, by any queue, before the flush was submitted. If a storage cannot guarantee this, [`Capabilities`]
-//!   says so, and flushes fail.
+//!   reports it, and flushes fail.
 //! * **Reconnection.** When the service disconnects, or does not answer for [`Config::io_timeout`], I/Os wait for the
-//!   next session, and are sent again: they are idempotent, because their blocks stay locked. After
-//!   [`Config::reconnect_timeout`], I/Os fail with [`IoError::Disconnected`] until there is a session. Another storage
-//!   is refused ([`IoError::Replaced`]), and so is one that is smaller than before, has another block size, or has lost
-//!   its flush ([`IoError::Changed`]): I/Os fail until the former one is back. A target of this project that keeps its
-//!   blocks in memory is another storage in every process; the reference's targets have no identity, and are accepted.
-//! * **Lost writes.** A storage may lose what was not flushed: its machine loses power, or a sync fails. If it had
-//!   acknowledged writes that no flush has covered, the next flush of each queue fails with [`IoError::LostWrites`]
-//!   (write verifiers, as NFS has them). A restart of a target's process alone loses nothing.
+//!   next session, and are sent again: they are idempotent, because their blocks remain locked. After
+//!   [`Config::reconnect_timeout`], I/Os fail with [`IoError::Disconnected`] until a session is established. Another
+//!   storage is refused ([`IoError::Replaced`]), as is a storage that is smaller than before, has another block size,
+//!   or no longer supports flush ([`IoError::Changed`]): I/Os fail until the former storage is available again. A
+//!   target of this project that keeps its blocks in memory is a different storage in every process; the reference's
+//!   targets have no identity, and are accepted.
+//! * **Lost writes.** A storage may lose unflushed writes if its machine loses power, or if a sync fails. If it had
+//!   acknowledged writes that were not covered by a flush, the next flush of each queue fails with
+//!   [`IoError::LostWrites`] (write verifiers, as in NFS). Restarting only a target's process loses no writes.
 //! * **Cost.** An I/O of whole blocks takes no allocation, no mutex and, while the queue is polled and the storage
 //!   busy, no system call: two atomic operations for each of its blocks, a message, and its answer.
 //!
 //! # Structure
 //!
-//! The control thread drives [`session`], a state machine without I/O, and creates an [`endpoint`] in each session
-//! for each queue: its contexts, and submission and completion of its requests. A second state machine decides on
-//! the requests of a queue and their order; it is tested with events in random order against an array of bytes.
+//! The control thread drives [`session`], a state machine without I/O, and creates an [`endpoint`] in each session for
+//! each queue: its contexts, and submission and completion of its requests. A second state machine determines the
+//! requests of a queue and their order; it is tested with events in random order against an array of bytes.
 //!
-//! Programs that must not wait for a lost service, or that manage the memory for blocks themselves, use session and
-//! endpoints without a volume, as the initiator does.
+//! Programs that must not wait for an unavailable service, or that manage the memory for blocks themselves, use session
+//! and endpoints without a volume, as the initiator does.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -102,14 +103,14 @@ pub use wire::release::Release;
 
 /// A storage as an array of bytes.
 ///
-/// It owns the control thread, which runs the session with the service and begins another one after a disconnection. The
-/// [`Queue`]s do the I/O. Dropping a volume closes it, as [`close`](Self::close) does.
+/// It owns the control thread, which runs the session with the service, and starts a new session after a disconnection.
+/// The [`Queue`]s perform the I/O. Dropping a volume closes it, as [`close`](Self::close) does.
 #[derive(Debug)]
 pub struct Volume {
     shared: Arc<Shared>,
     storage: Storage,
     read_only: bool,
-    /// Queues that were not taken. In a mutex, because a queue is not `Sync`.
+    /// Queues that have not been taken. In a mutex, because a queue is not `Sync`.
     queues: Mutex<Vec<Queue>>,
     thread: Option<JoinHandle<Result<(), CloseError>>>,
 }
@@ -119,7 +120,7 @@ impl Volume {
     /// the connection, and for each step.
     ///
     /// # Errors
-    /// There is no such service, it refuses the session, or this process lacks memory or threads.
+    /// The service does not exist or refuses the session, or this process lacks memory or threads.
     pub fn open(config: Config) -> Result<Self, OpenError> {
         config.check()?;
         let device = Device::open(&config.device).map_err(|error| OpenError::Device {
@@ -189,7 +190,7 @@ impl Volume {
         }
     }
 
-    /// Publishes how often the storage has lost acknowledged writes.
+    /// Publishes the number of losses of acknowledged writes.
     pub fn publish_losses(&self, metrics: &Metrics) {
         let unflushed = Arc::clone(&self.shared.unflushed);
         metrics.add_section(move |page| {
@@ -198,7 +199,7 @@ impl Volume {
         });
     }
 
-    /// Takes the queues: [`Config::queues`] of them in the first call, none in later ones.
+    /// Takes the queues: [`Config::queues`] of them in the first call, none in later calls.
     pub fn take_queues(&mut self) -> Vec<Queue> {
         let queues = self.queues.get_mut();
         std::mem::take(queues.unwrap_or_else(PoisonError::into_inner))
@@ -207,7 +208,7 @@ impl Volume {
     /// Ends the session with the service. I/Os in flight are completed if their queues are polled; later ones fail with
     /// [`IoError::Closed`]. Does not flush.
     ///
-    /// Drop the queues before, or continue to poll them on their threads meanwhile.
+    /// Drop the queues before, or continue to poll them on their threads during this call.
     ///
     /// # Errors
     /// The session ended with an error. The volume is closed nevertheless.
@@ -246,15 +247,15 @@ pub struct Config {
     pub queues: u32,
     /// Maximum number of I/Os in flight per queue, 1 to 8192.
     pub depth: u32,
-    /// Number of buffers of each queue. If it exceeds the depth, some can be filled, or sent elsewhere, while others
-    /// are in flight. Unused buffers take no physical memory.
+    /// Number of buffers of each queue. If it exceeds the depth, some buffers can be filled, or sent elsewhere, while
+    /// others are in flight. Unused buffers take no physical memory.
     pub buffers: u32,
     /// Size of a buffer, and so maximum size of a read or write, in bytes: at most 1 GiB.
     pub largest_transfer: u32,
     /// Timeout of each step of a session that depends on the service.
     pub control_timeout: Duration,
     /// Timeout of a queue with I/Os in flight that receives no answer: the session is then abandoned, and another one
-    /// begun. 0 disables it. Services have such a timeout for their targets, which should be shorter.
+    /// started. 0 disables the timeout. Services have such a timeout for their targets, which should be shorter.
     pub io_timeout: Duration,
     /// Maximum time for which I/Os wait for a new session before they fail with
     /// [`IoError::Disconnected`].
@@ -333,7 +334,7 @@ pub enum OpenError {
     /// A value of the [`Config`] is out of its range.
     #[error("volume configuration: {0}")]
     Config(String),
-    /// There is no such device.
+    /// The device does not exist.
     #[error("device {device}: {error}")]
     Device {
         /// Value of [`Config::device`].
@@ -370,15 +371,15 @@ impl From<OpenError> for Failure {
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum CloseError {
-    /// There was no session, or it ended with an error. I/Os whose completion was returned are not affected.
+    /// There was no session, or it ended with an error. I/Os whose completion has been returned are not affected.
     #[error("{0}")]
     Session(#[from] SessionError),
-    /// A queue did not return its contexts: its thread does not poll it, and has not dropped it.
+    /// A queue did not return its contexts: its thread neither polls nor has dropped it.
     #[error(
         "{count} queues are neither polled nor dropped; the session with the service was cut off"
     )]
     Queues {
-        /// Number of such queues.
+        /// Number of queues that did not return their contexts.
         count: usize,
     },
     /// The control thread has panicked.

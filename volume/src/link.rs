@@ -80,8 +80,8 @@ pub(crate) struct Link {
 
 // SAFETY: DOCA's objects may be used by any thread, but only by one at a time. The handles in an endpoint count their
 // references without atomics; all of these handles are in the endpoint, and move with it: they are private to it, and
-// no method clones one. The slots that it lends are in a `LentLane`. Everything that it shares with others (device,
-// connection, memory maps, memory) is `Sync`.
+// no method clones one. The slots that it lends are in a `LentLane`. All objects that it shares with others (device,
+// connection, memory maps, memory) are `Sync`.
 unsafe impl Send for Link {}
 
 impl Link {
@@ -102,7 +102,7 @@ impl Link {
         self.endpoint.begin().map(LentLane)
     }
 
-    /// Takes the lane back. Must be called before the link leaves its queue.
+    /// Takes the lane back. Must be called before the queue gives up the link.
     pub(crate) fn end(&mut self, lane: LentLane) {
         self.endpoint.end(lane.0);
     }
@@ -118,13 +118,13 @@ impl Link {
     }
 }
 
-/// The lane of a [`Link`] in use. Empty by default.
+/// The lane of a [`Link`] that a queue uses. Empty by default.
 #[derive(Debug, Default)]
 pub(crate) struct LentLane(Lane);
 
-// SAFETY: only `Link::begin` creates one that is not empty. A queue has it in a private field, next to the link, so
-// that both move together, and `Queue::detach`, the only way to take a link out of its queue, returns it first. No
-// other thread uses the slots or the contexts that they belong to.
+// SAFETY: only `Link::begin` creates a lane that is not empty. A queue stores it in a private field next to the link,
+// so that both move together, and `Queue::detach`, the only way to take a link out of its queue, first returns the
+// lane. No other thread uses the slots or the contexts to which they belong.
 unsafe impl Send for LentLane {}
 
 impl LentLane {
@@ -142,14 +142,14 @@ impl LentLane {
 /// Command of the control thread to a queue.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// A session has begun: use these contexts, and send all unanswered requests again.
+    /// A session has started: use these contexts, and resend all unanswered requests.
     Start(Box<Link>),
-    /// Return the contexts: at once, or with `drain` once the requests in flight are answered.
+    /// Return the contexts: immediately or, with `drain`, once the requests in flight have been answered.
     Return {
         /// `true` if requests in flight may still be answered.
         drain: bool,
     },
-    /// Fail all I/Os, and later ones until the next session. The memory is not exported.
+    /// Fail all I/Os, including later ones, until the next session. The memory is not exported.
     Fail(IoError),
 }
 
@@ -158,7 +158,7 @@ pub(crate) enum Command {
 pub(crate) struct Exchange {
     /// Commands not yet executed, in order.
     pub(crate) commands: Vec<Command>,
-    /// Contexts that the queue does not use any more.
+    /// Contexts that the queue no longer uses.
     pub(crate) returned: Vec<Link>,
     /// Failure of the contexts of a session.
     pub(crate) failure: Option<(u64, Failure)>,
@@ -166,7 +166,7 @@ pub(crate) struct Exchange {
     pub(crate) is_gone: bool,
 }
 
-/// Progress of a queue, for the control thread. On cache lines of its own, because the queue writes it in each poll.
+/// Progress of a queue, for the control thread. On separate cache lines, because the queue writes it in each poll.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct AtomicProgress {
@@ -279,8 +279,8 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Registers the queue of this state for wake-ups when locks are released. It must retry its locks once more
-    /// afterwards.
+    /// Registers the queue of this state for wake-ups when locks are released. Afterwards, the queue must retry its
+    /// locks once more.
     pub(crate) fn wait_for_locks(&self, state: &QueueState) {
         state.is_waiting.store(true, Ordering::SeqCst);
         self.locks.sleep();

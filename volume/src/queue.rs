@@ -25,7 +25,7 @@ pub struct Io<B = Buffer> {
     pub operation: Operation,
     /// Offset in the volume in bytes.
     pub offset: u64,
-    /// Length in bytes. Reads and writes use as many bytes of the buffer, from its first byte on.
+    /// Length in bytes. Reads and writes use this number of bytes, from the start of the buffer.
     pub len: u32,
     /// Data of a read or a write, from [`Queue::buffer`](crate::Queue::buffer) of the queue that it is submitted to.
     /// Other operations ignore and return it.
@@ -49,17 +49,17 @@ pub struct Completion<B = Buffer> {
 const BATCH: u32 = 16;
 
 /// Consecutive idle polls after which the progress engine is armed, and progressed only when its descriptor is
-/// readable: progress of an idle engine would sleep. softdoca does so after 400 idle calls, and on a busy machine
-/// after 20.
+/// readable, because progress of an idle engine would sleep: in softdoca, after 400 idle calls, or after 20 on a busy
+/// machine.
 const IDLE_POLLS: u32 = 16;
 
-/// Time for which dropping a queue waits for outstanding answers.
+/// Time limit for outstanding responses when a queue is dropped.
 const DROP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A queue of a [`Volume`](crate::Volume), for one thread: submits I/Os to the service's worker with the same number,
 /// and reaps them.
 ///
-/// It makes progress during calls only. A thread either calls [`poll`](Self::poll) continually, or sleeps on the
+/// It makes progress only during calls. A thread either calls [`poll`](Self::poll) continually, or sleeps on the
 /// [`descriptor`](Self::descriptor) after [`arm`](Self::arm).
 ///
 /// Dropping a queue waits up to 5 s for I/Os in flight; their completions are dropped.
@@ -84,7 +84,7 @@ pub struct Queue {
     /// Consecutive polls without an event.
     idle: u32,
     polls: u32,
-    /// Readable when the progress engine or the queue's wake-up is.
+    /// Readable when the progress engine or the queue's wake-up descriptor is.
     epoll: OwnedFd,
     /// `Some` with metrics.
     metered: Option<Metered>,
@@ -187,8 +187,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Makes progress: sends requests, and passes completed I/Os to `done`. Returns their number. Does not block, but may
-    /// yield the CPU when idle.
+    /// Makes progress: sends requests, and passes completed I/Os to `done`. Returns the number of completed I/Os. Does
+    /// not block, but may yield the CPU when idle.
     pub fn poll(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
         if self.state.commands() != self.commands {
             self.execute_commands();
@@ -260,8 +260,9 @@ impl Queue {
         self.epoll.as_fd()
     }
 
-    /// Arms the [`descriptor`](Self::descriptor) to become readable with the next event. Returns `false` if there is one already:
-    /// call [`poll`](Self::poll). After the sleep, call [`disarm`](Self::disarm) and `poll`. Nothing may be submitted in between.
+    /// Arms the [`descriptor`](Self::descriptor) to become readable with the next event. Returns `false` if an event is
+    /// already pending; call [`poll`](Self::poll) in this case. After the sleep, call [`disarm`](Self::disarm) and
+    /// `poll`. I/Os must not be submitted in between.
     pub fn arm(&mut self) -> bool {
         if self.state.commands() != self.commands
             || self.requester.engine.has_done()
@@ -313,9 +314,9 @@ impl Queue {
         self.is_armed
     }
 
-    /// Clears a wake-up of the progress engine while no request is outstanding; `false` if there was an event
-    /// instead. A peer that saw the engine armed may wake it after it was disarmed, and the descriptor would stay
-    /// readable until the next request: a thread that sleeps on it would spin.
+    /// Clears a wake-up of the progress engine while no request is outstanding; returns `false` if there was an event
+    /// instead. A peer that saw that the engine was armed may wake it after it was disarmed; the descriptor would then
+    /// remain readable until the next request, and a thread that waits on it would busy-wait.
     fn settle_engine(&mut self) -> bool {
         if !self.is_readable() {
             return true;
@@ -371,7 +372,8 @@ impl Queue {
         count != 0
     }
 
-    /// Makes progress up to [`BATCH`] times, until the engine is idle. Returns the number of calls that found work.
+    /// Makes progress up to [`BATCH`] times, until the engine is idle. Returns the number of calls that processed
+    /// events.
     #[inline]
     fn poll_engine(&mut self) -> u32 {
         let mut count = 0;
@@ -424,7 +426,7 @@ impl Queue {
         }
     }
 
-    /// Handles a failure after which the contexts cannot be used any more.
+    /// Handles a failure after which the contexts can no longer be used.
     #[cold]
     fn failed(&mut self, failure: Failure) {
         if let Some(link) = self.detach() {
@@ -437,7 +439,7 @@ impl Queue {
         }
     }
 
-    /// Takes the contexts out of use.
+    /// Removes the contexts from the queue.
     fn detach(&mut self) -> Option<Link> {
         self.touch();
         let mut link = self.link.take()?;
@@ -495,7 +497,7 @@ impl Queue {
             epoll::EventData::new_u64(1),
             epoll::EventFlags::IN,
         );
-        // Before the link can be returned again.
+        // Before the link may be returned again.
         let posted = link.begin().map(|lane| self.requester.lane = lane);
         let incarnation = link.incarnation;
         self.link = Some(link);

@@ -1,11 +1,11 @@
 //! Locks of ranges of blocks, across all queues of a volume.
 //!
-//! A write locks its blocks exclusively, a read shares them with other reads, and an I/O that holds all of its locks
-//! is the only one that changes its blocks until it releases them. No call blocks: an I/O that does not get a lock
-//! retries later. Without contention, a lock costs one atomic operation, and so does releasing it.
+//! A write locks its blocks exclusively, a read shares them with other reads, and while a write holds all of its locks,
+//! no other I/O accesses its blocks. No call blocks: an I/O that does not get a lock retries later. Without contention,
+//! acquiring and releasing a lock take one atomic operation each.
 //!
-//! Blocks share a fixed number of locks: block n has lock n modulo their number, so that neighbours have different
-//! ones. An I/O takes its locks in ascending order and holds the earlier ones while it waits, which excludes
+//! Blocks share a fixed number of locks: block n has lock n modulo their number, so that adjacent blocks have different
+//! locks. An I/O takes its locks in ascending order and holds the earlier ones while it waits, which excludes
 //! deadlocks.
 
 use std::ops::Range;
@@ -18,7 +18,7 @@ const LOCKS: (usize, usize) = (1 << 12, 1 << 16);
 
 /// Flag: a write holds the lock.
 const WRITER: u32 = 1 << 31;
-/// Flag: a write waits for the lock, and later reads wait, too.
+/// Flag: a write waits for the lock, so that later reads also wait.
 const WANTED: u32 = 1 << 30;
 
 /// Lock mode.
@@ -63,7 +63,7 @@ impl RangeLocks {
         }
     }
 
-    /// Returns the locks of these blocks, none of them held yet.
+    /// Returns the locks of these blocks, none of which is held yet.
     pub(crate) fn range(&self, blocks: Range<u64>, access: Access) -> RangeLock {
         let length = blocks.end.saturating_sub(blocks.start);
         RangeLock {
@@ -104,14 +104,14 @@ impl RangeLocks {
             };
         }
         if range.has_marked {
-            // Other waiting writes mark the lock again when they retry.
+            // Other waiting writes set the mark again when they retry.
             let word = &self.words[self.index(range, range.held)];
             word.fetch_and(!WANTED, Ordering::SeqCst);
             range.has_marked = false;
         }
         range.held = 0;
-        // Sequentially consistent, as are the stores before it and those of a sleeping queue: either this thread sees
-        // the sleeper, or the sleeper the released locks.
+        // Sequentially consistent, as are the stores before it and those of a sleeping queue: either this thread
+        // observes the sleeping queue, or the queue observes the released locks.
         self.sleepers.load(Ordering::SeqCst) != 0
     }
 
@@ -164,7 +164,7 @@ fn lock_exclusive(word: &AtomicU32, has_marked: &mut bool) -> bool {
         let is_free = value & !WANTED == 0;
         let next = if is_free { WRITER } else { value | WANTED };
         if next == value {
-            // Another write waits as well.
+            // Another write is also waiting.
             *has_marked = true;
             return false;
         }
@@ -198,7 +198,7 @@ mod tests {
         let (mut write, is_locked) = locked(&locks, 2..4, Access::Exclusive);
         assert!(!is_locked);
         locks.release(&mut first);
-        // It holds 2 and waits for 3.
+        // The write holds lock 2 and waits for lock 3.
         assert!(!locks.advance(&mut write));
         locks.release(&mut second);
         assert!(locks.advance(&mut write));
@@ -304,7 +304,7 @@ mod tests {
                             if writes {
                                 words[at].store(one + 1, relaxed);
                                 if round.is_multiple_of(8) {
-                                    // Lets the other threads run in between.
+                                    // Lets the other threads run before the next retry.
                                     std::thread::yield_now();
                                 }
                                 words[at + 1].store(two + 1, relaxed);

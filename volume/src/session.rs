@@ -1,4 +1,4 @@
-//! The control session with the service, without I/O: events in, actions out.
+//! The control session with the service, without I/O: the input is events, the output is actions.
 //!
 //! Its owner, which uses a [`Driver`] for the control channel, reports events ([`Session::handle`]), executes actions
 //! ([`Session::poll_action`]), and reports [`Event::Timeout`] once [`Session::poll_timeout`] has passed. Time is an argument, so that
@@ -10,9 +10,9 @@
 //!            Finished <- Expiring <- ShuttingDown <- Destroying <- Stopping <- Halting <-------+
 //! ```
 //!
-//! The shutdown from every state is bounded in time. After an interruption, the session is shut down in the order
-//! that the protocol requires (a C++ service answers a message out of order with an error and then waits for the
-//! expected one, forever): an initialised storage is started and stopped at once. A peer that has not answered in
+//! The duration of a shutdown is bounded in every state. After an interruption, the session is shut down in the order
+//! required by the protocol (a C++ service answers a message out of order with an error, and then waits for the
+//! expected one forever): an initialised storage is started and immediately stopped. A peer that has not answered in
 //! time gets no further requests.
 
 use std::collections::VecDeque;
@@ -43,15 +43,15 @@ pub enum Event {
     ConsumerAdded(u32),
     /// The service's consumer with this id has expired.
     ConsumerExpired(u32),
-    /// [`Action::OpenStorage`] is done; this is the init request to send.
+    /// [`Action::OpenStorage`] has completed; this is the init request to send.
     Opened(InitStorage),
-    /// [`Action::CreateWorkers`] is done: all local contexts are running.
+    /// [`Action::CreateWorkers`] has completed: all local contexts are running.
     WorkersReady,
-    /// [`Action::PrepareWorkers`] is done.
+    /// [`Action::PrepareWorkers`] has completed.
     WorkersPrepared,
     /// The data path has stopped: completed, halted or failed. The driver reports its result.
     WorkersFinished,
-    /// [`Action::DestroyWorkers`] is done.
+    /// [`Action::DestroyWorkers`] has completed.
     WorkersDestroyed,
     /// A local operation or the control channel failed.
     Failed(Failure),
@@ -199,7 +199,7 @@ pub enum SessionError {
         /// Text in the response.
         text: String,
     },
-    /// The service sent a message that is not allowed in this state.
+    /// The service sent a message that is not permitted in this state.
     #[error("the service sent {came} with message id {id}; expected {expected}")]
     Unexpected {
         /// Type of the received message.
@@ -297,7 +297,7 @@ pub struct SessionConfig {
     pub release: Release,
 }
 
-/// Batch size requested from services of 3.0, in receive tasks: 1, so that each is submitted again at once.
+/// Batch size requested from services of 3.0, in receive tasks: 1, so that each task is resubmitted immediately.
 const BATCH_SIZE: u32 = 1;
 
 /// The outstanding request.
@@ -445,7 +445,8 @@ impl Session {
         });
         self.outstanding = None;
         match self.state {
-            // A peer that does not answer gets no further requests; contexts that do not stop are left to the end of the process.
+            // A peer that does not respond gets no further requests; contexts that do not stop are left until the
+            // process exits.
             State::Destroying { shutdown: false } | State::ShuttingDown | State::Expiring => {
                 self.finish()
             }
@@ -642,7 +643,7 @@ impl Session {
             State::Expiring => self.finish(),
             state => {
                 if matches!(self.error, Some(SessionError::ConsumerLost { .. })) {
-                    // A consequence of the disconnection, which is reported instead.
+                    // The error is a consequence of the disconnection, which is reported instead.
                     self.error = None;
                 }
                 self.note(SessionError::Disconnected {
@@ -709,7 +710,7 @@ impl Session {
 
     fn destroy(&mut self, now: Instant, shutdown: bool) {
         if matches!(self.state, State::Destroying { .. }) {
-            // Requested already; it has timed out.
+            // Already requested; the request has timed out.
             return self.finish();
         }
         if self.workers_exist {
@@ -750,7 +751,7 @@ impl Session {
         self.actions.push_back(Action::Finish);
     }
 
-    /// Stores the first error: later ones are mostly its consequences.
+    /// Stores the first error, because later errors are mostly its consequences.
     fn note(&mut self, error: SessionError) {
         match &self.error {
             None => self.error = Some(error),
@@ -805,7 +806,7 @@ impl Driver {
                     self.handle(event.into());
                 }
                 Err(failure) => {
-                    // Reported in addition to the failure: the channel cannot be used any more.
+                    // Reported in addition to the failure: the channel can no longer be used.
                     self.handle(Event::Failed(failure));
                     self.disconnect();
                 }
@@ -824,7 +825,7 @@ impl Driver {
     /// Returns the device and the connection for the contexts of a worker.
     ///
     /// # Errors
-    /// There is no connection.
+    /// The channel is not connected.
     pub fn contexts(&self, device: &Device) -> Result<Contexts, Failure> {
         let connection: Option<Connection> = self.channel.connection();
         Ok(Contexts {
@@ -1311,7 +1312,7 @@ mod tests {
         }
     }
 
-    // Ends of sessions other than the regular one: timeouts, interruptions, disconnections, local failures.
+    // Irregular ends of sessions: timeouts, interruptions, disconnections, local failures.
 
     #[test]
     fn every_step_is_bounded() {

@@ -14,7 +14,7 @@ use crate::engine::{IoError, Operation};
 use crate::queue::{Completion, Io};
 use crate::unflushed::WriteLosses;
 
-/// Initial value of the bytes of a buffer, so that data which was never read shows.
+/// Initial value of the bytes of a buffer, so that data that was never read can be recognised.
 const UNWRITTEN: u8 = 0xa5;
 
 /// A disk in memory that behaves as [`Operation`] specifies. Clones share its contents, and so do its queues.
@@ -91,7 +91,8 @@ impl MemoryDisk {
         self.state().bytes[..bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Makes later I/Os that overlap these bytes fail; flushes if it is the whole disk. An empty range makes all succeed.
+    /// Makes later I/Os that overlap these bytes fail, including flushes if the range is the whole disk. With an empty
+    /// range, all I/Os succeed.
     pub fn fail(&self, bad: Range<u64>) {
         self.state().bad = bad;
     }
@@ -101,8 +102,8 @@ impl MemoryDisk {
         self.state().is_held = is_held;
     }
 
-    /// Counts a loss of acknowledged writes: the next flush of each queue fails with [`IoError::LostWrites`]. The contents
-    /// stay.
+    /// Counts a loss of acknowledged writes: the next flush of each queue fails with [`IoError::LostWrites`]. The
+    /// contents do not change.
     pub fn lose(&self) {
         self.state().losses.count += 1;
     }
@@ -196,7 +197,7 @@ impl State {
     }
 }
 
-/// A queue of a [`MemoryDisk`]. I/Os that are due in the same poll complete in the opposite order of their submission.
+/// A queue of a [`MemoryDisk`]. I/Os that are due in the same poll complete in reverse order of their submission.
 #[derive(Debug)]
 pub struct MemoryQueue {
     disk: MemoryDisk,
@@ -204,9 +205,9 @@ pub struct MemoryQueue {
     free_buffers: Arc<AtomicUsize>,
     /// I/Os, each with the number of polls before it is due.
     pending: VecDeque<(u32, Io<MemoryBuffer>)>,
-    /// Number of losses of which a flush of the queue has told.
+    /// Number of losses that were reported by a flush of the queue.
     told: u64,
-    /// Never readable: a queue with I/Os in flight has to be polled.
+    /// Never readable, because a queue with I/Os in flight has to be polled.
     never: OwnedFd,
 }
 

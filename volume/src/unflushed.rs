@@ -1,5 +1,5 @@
-//! Writes that the storage has acknowledged, and that no flush has covered. They are lost with the incarnation of the storage, and then the
-//! next flush of each client fails instead of claiming that they are durable.
+//! Writes that the storage has acknowledged, but that are not covered by a flush. When the incarnation of the storage
+//! changes, they are lost, and the next flush of each client fails, because it must not report them as durable.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -19,7 +19,7 @@ pub(crate) struct UnflushedWrites {
     flushes: AtomicU32,
     /// Number of times that acknowledged writes were lost.
     losses: AtomicU64,
-    /// Number of losses that at least one client was told of.
+    /// Number of losses that were reported to at least one client.
     reported: AtomicU64,
 }
 
@@ -35,8 +35,8 @@ fn parts(word: u64) -> (u32, u32) {
 }
 
 impl UnflushedWrites {
-    /// Begins an incarnation of the storage, which has lost all that was not flushed. Returns `true` if it has lost acknowledged writes. Must
-    /// be called before a queue is given a session with it.
+    /// Begins an incarnation of the storage, which has lost all unflushed writes. Returns `true` if it has lost
+    /// acknowledged writes. Must be called before a queue gets a session with it.
     pub(crate) fn begin(&self, incarnation: u32) -> bool {
         let before = self.word.swap(word(incarnation, FLUSHED), Ordering::SeqCst);
         let has_lost = parts(before).1 != FLUSHED;
@@ -73,7 +73,7 @@ impl UnflushedWrites {
             .is_ok()
     }
 
-    /// A number for a flush, which is no other state.
+    /// A number for a flush, different from the numbers of other states.
     fn next_flush(&self) -> u32 {
         loop {
             let number = self.flushes.fetch_add(1, Ordering::SeqCst);
@@ -94,24 +94,25 @@ impl UnflushedWrites {
     }
 }
 
-/// How often a storage has lost acknowledged writes that were not flushed while its volume was open. A program that serves several clients
-/// through one queue has to tell each of them: the queue itself fails one flush with
+/// Number of losses of acknowledged, unflushed writes of a storage while its volume was open. A program that serves
+/// several clients through one queue has to inform each of them: the queue itself fails one flush with
 /// [`IoError::LostWrites`](crate::IoError::LostWrites) after a loss.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WriteLosses {
     /// Number of losses.
     pub count: u64,
-    /// Number of losses of which a client was told. A new client, which may have been one before, need not be told of these.
+    /// Number of losses that were reported to a client. A new client, which may be an earlier one that has reconnected,
+    /// need not be informed of these.
     pub reported: u64,
 }
 
-/// The part of one queue.
+/// The state of one queue.
 #[derive(Debug)]
 pub(crate) struct Tracker {
     shared: Arc<UnflushedWrites>,
     /// Incarnation of the storage in the queue's session.
     incarnation: u32,
-    /// Number of losses that the queue's client was told of.
+    /// Number of losses that were reported to the queue's client.
     told: u64,
 }
 
@@ -128,7 +129,8 @@ impl Tracker {
         &self.shared
     }
 
-    /// Begins a session with this incarnation of the storage. Returns `true` if it is another one than in the last session.
+    /// Begins a session with this incarnation of the storage. Returns `true` if it differs from that of the last
+    /// session.
     pub(crate) fn attach(&mut self, incarnation: u32) -> bool {
         std::mem::replace(&mut self.incarnation, incarnation) != incarnation
     }
@@ -151,7 +153,8 @@ impl Tracker {
         number
     }
 
-    /// Records that the storage has completed this flush. Returns `true` if acknowledged writes were lost and the client must be told.
+    /// Records that the storage has completed this flush. Returns `true` if acknowledged writes were lost and this must
+    /// be reported to the client.
     pub(crate) fn flush_completed(&mut self, number: u32) -> bool {
         let is_last = |state| if state == number { FLUSHED } else { state };
         self.shared.update(self.incarnation, is_last);
@@ -254,7 +257,7 @@ mod tests {
         assert!(!shared.begin(1));
         other.attach(1);
         other.written();
-        // Received before the session ended, handled after the next one has begun.
+        // Received before the session ended, but handled after the next one has started.
         one.written();
         assert_eq!(shared.count(), 1);
         assert!(other.flush_completed(0));

@@ -55,7 +55,7 @@ pub enum DecodeError {
     OutOfRange {
         /// Message that was being read.
         message: &'static str,
-        /// Field with the number, or with this length.
+        /// Field that contains the number, or whose length this is.
         field: &'static str,
         /// Smallest accepted value.
         min: u64,
@@ -94,7 +94,7 @@ pub enum DecodeError {
     },
 }
 
-/// nom's own error, which only says that the input has ended; the functions of this module convert it.
+/// nom's own error, which only reports that the input has ended; the functions of this module convert it.
 type Ended<'a> = nom::error::Error<&'a [u8]>;
 
 /// Position of a decoder in the schema, for its errors.
@@ -125,7 +125,7 @@ pub(crate) fn run(
     length: u64,
     limit: u64,
 ) -> Result<(&[u8], &[u8]), DecodeError> {
-    // Checked first: a length over the limit is refused even if the bytes are not all there.
+    // Checked first: a length over the limit is refused even if the bytes are incomplete.
     in_range(place, length, 0, limit)?;
     let length = usize::try_from(length).unwrap_or(usize::MAX);
     let mut parser = take::<_, _, Ended<'_>>(length);
@@ -193,7 +193,7 @@ pub(crate) fn end(input: &[u8], message: &'static str) -> Result<(), DecodeError
     })
 }
 
-/// Refuses a message of another size than its fixed one.
+/// Fails for a message whose size differs from its fixed size.
 #[inline]
 pub(crate) fn exact_size(
     bytes: &[u8],
@@ -210,7 +210,8 @@ pub(crate) fn exact_size(
     })
 }
 
-/// Text of a peer. Invalid UTF-8 becomes U+FFFD: a malformed error text must not end the session that it explains.
+/// Text of a peer. Invalid UTF-8 is replaced by U+FFFD, because a malformed error text must not end the session whose
+/// error it explains.
 pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }

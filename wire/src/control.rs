@@ -1,12 +1,12 @@
 //! Control messages, which the roles exchange over TCP and over Comch.
 //!
 //! A frame is a header and a payload; their layout is in [`crate::layout::TABLE`]. Frames are written with
-//! [`Message::encode`] and read with [`FrameDecoder`], which accepts a frame in pieces or several at once.
+//! [`Message::encode`] and read with [`FrameDecoder`], which accepts partial frames and several frames at a time.
 //!
-//! Decoding never panics, never reads past the input, and allocates no more than the input justifies (blobs share the
-//! frame's memory). Unknown types and values, lengths over their limits, and bytes after the last field are refused.
-//! Invalid UTF-8 is not refused but replaced by U+FFFD, because the only text is the explanation of an error, which
-//! must not be lost.
+//! Decoding never panics, never reads past the input, and allocates memory only in proportion to the input (blobs share
+//! the frame's memory). Unknown types and values, lengths over their limits, and bytes after the last field are
+//! refused. Invalid UTF-8 is not refused but replaced by U+FFFD, because the only text is the explanation of an error,
+//! which must not be lost.
 
 use bytes::{Bytes, BytesMut};
 
@@ -168,9 +168,9 @@ impl Message {
 
 /// Collects received bytes, in pieces of any size, and returns the messages in them.
 ///
-/// Call [`next`](Self::next) until it returns `None` after each [`push`](Self::push): then less than
-/// [`Message::MAX_FRAME_SIZE`] bytes are buffered, whatever a peer sends, since a frame whose length is out of bounds
-/// is refused as soon as its length was received.
+/// After each [`push`](Self::push), call [`next`](Self::next) until it returns `None`: then fewer than
+/// [`Message::MAX_FRAME_SIZE`] bytes are buffered for any input, because a frame whose length is out of bounds is
+/// refused as soon as its length was received.
 ///
 /// Errors are final, because the start of the next frame is unknown: every later call returns the same error, and
 /// pushed bytes are dropped.
@@ -198,7 +198,7 @@ impl FrameDecoder {
     ///
     /// # Errors
     ///
-    /// The frame is not valid. Nothing more can be read from the channel.
+    /// The frame is not valid. No further messages can be read from the channel.
     #[expect(
         clippy::should_implement_trait,
         reason = "an iterator is over when it returns None; this one continues after the next push"

@@ -1,16 +1,17 @@
 //! I/O messages: 64 bytes for each read, write, and result.
 //!
 //! [`IoMessage`] is a view over the bytes for the data path, [`Repr`] the message as values. Reserved bytes are ignored
-//! when read, since C++ peers leave them uninitialised, and written as zeros by [`Repr::emit`].
+//! when read, because C++ peers leave them uninitialised, and written as zeros by [`Repr::emit`].
 //!
 //! A [`Version`] is in bytes that are reserved in other messages: [`Version::write`] follows `emit`.
 //!
-//! Offsets and sizes are not checked here: the peer controls them, and their user must check them against the memory.
+//! Offsets and sizes are not checked here: they are controlled by the peer, and callers must check them against the
+//! memory.
 
 include!(concat!(env!("OUT_DIR"), "/io_message.rs"));
 
-/// Offset of the [`Version`] in write_version, write_version_fua and read_before messages, and in flush messages where versions
-/// were announced. The version ends with the message.
+/// Offset of the [`Version`] in write_version, write_version_fua and read_before messages, and in flush messages if
+/// versions were announced. The version ends with the message.
 pub const VERSION_OFFSET: usize = 40;
 
 const _: () = assert!(VERSION_OFFSET + Version::SIZE == SIZE);
@@ -54,7 +55,8 @@ impl Repr {
 }
 
 impl<T: AsRef<[u8]> + AsMut<[u8]>> IoMessage<T> {
-    /// Turns this request into its result in place, with `result` as a `doca_error_t`; all other bytes stay.
+    /// Converts this request into its result in place, with `result` as a `doca_error_t`; all other bytes are
+    /// unchanged.
     #[inline]
     pub fn answer(&mut self, result: u32) {
         self.set_message_type(IoMessageType::Result);

@@ -16,7 +16,8 @@ pub struct Message {
     pub size: u32,
     /// Size in bytes with the longest accepted content.
     pub max_size: u32,
-    /// `true` if it is at the end of a larger structure: its offsets count from `size` bytes before that end.
+    /// `true` if the message is at the end of a larger structure: its offsets are relative to `size` bytes before that
+    /// end.
     pub at_end: bool,
     /// Fields and reserved bytes in the order of their offsets, without gaps.
     pub fields: &'static [Field],

@@ -10,8 +10,8 @@
 //! * [`layout`]: the table of offsets of all formats
 //! * [`recording`]: prost's types of the same messages, for recordings
 //!
-//! This crate does no I/O and knows nothing of DOCA. Decoding never panics, never reads past its input, and never
-//! allocates more than the input justifies. serde is used for JSON output only.
+//! This crate does no I/O and does not depend on DOCA. Decoding never panics, never reads past its input, and allocates
+//! memory only in proportion to its input. serde is used only for JSON output.
 //!
 //! ```
 //! use wire::control::{FrameDecoder, Message, Payload, StorageDetails};
@@ -108,8 +108,8 @@ pub mod backing {
 pub mod recording {
     //! prost's types of the same messages, for recordings of sessions.
     //!
-    //! Their protobuf encoding is used in files of this project only, never on the wire between roles. `From` and `TryFrom`
-    //! convert between them and [`crate::control::Message`] and [`crate::io_message::Repr`].
+    //! Their protobuf encoding is used only in files of this project, and never on the wire between roles. `From` and
+    //! `TryFrom` convert between them and [`crate::control::Message`] and [`crate::io_message::Repr`].
 
     include!(concat!(env!("OUT_DIR"), "/recording.rs"));
 

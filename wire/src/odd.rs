@@ -1,4 +1,4 @@
-//! Generated code for a schema with features that the protocol does not use, so that they are tested as well.
+//! Generated code for a schema with features that the protocol does not use, to test these features.
 #![allow(
     dead_code,
     missing_docs,

@@ -1,7 +1,7 @@
 //! Releases of the protocol with different wire formats, and one interface for the layouts of their I/O messages.
 //!
 //! A session uses one release. Programs that process I/O messages are generic over [`IoLayout`] and choose the layout
-//! when the session starts, so that other releases cost a session of 3.2 nothing.
+//! when the session starts, so that other releases add no overhead to sessions of 3.2.
 //!
 //! | | 3.0 | 3.1 | 3.2, 3.3 |
 //! | --- | --- | --- | --- |
@@ -31,7 +31,7 @@ impl Release {
     /// All releases.
     pub const ALL: [Self; 3] = [Self::V3_0, Self::V3_1, Self::V3_2];
 
-    /// The first release with this format, as users write it.
+    /// The first release with this format, as written by users.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -56,7 +56,7 @@ pub trait CorrelationId:
     /// Reads the correlation id of a message.
     fn read(message: &[u8; SIZE]) -> Self;
 
-    /// Writes it into a message.
+    /// Writes the id into a message.
     fn write(self, message: &mut [u8; SIZE]);
 
     /// The correlation id of a requester's transaction.
@@ -130,11 +130,11 @@ pub trait IoLayout: Debug + Clone + Copy + Send + Sync + 'static {
     /// Type of the correlation id.
     type CorrelationId: CorrelationId;
 
-    /// `true` if the position in the requester's memory is tied to the one in the storage: it is at most 4 GiB after
-    /// it and never before it.
+    /// `true` if the position in the requester's memory depends on the position in the storage: it is at most 4 GiB
+    /// after that position, and never before it.
     const IS_MIRRORED: bool = false;
 
-    /// The values of the answer to a request: its own, with the type of a result.
+    /// The values of the response to a request: those of the request, with the type of a result.
     #[inline(always)]
     fn answer_to(self, message: &[u8; SIZE]) -> Repr {
         let message = IoMessage::new_unchecked_len(message);

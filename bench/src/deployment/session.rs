@@ -37,8 +37,8 @@ pub(super) struct Session<'a> {
 pub(super) struct Ended {
     /// Standard output of the initiator.
     pub(super) stdout: String,
-    /// CPU times of the initiator in total, and of service and targets while it ran: their waiting before and after,
-    /// in which the reference polls, is no cost of an I/O.
+    /// CPU times of the initiator in total, and of service and targets while it ran: their waits before and after it,
+    /// during which the reference polls, are not a cost of I/Os.
     pub(super) cpu: [Duration; 3],
 }
 
@@ -113,7 +113,7 @@ impl<'a> Session<'a> {
     pub(super) fn finish(&mut self, initiator: Process) -> Result<Ended, Error> {
         let before = self.cpu_times();
         let deadline = Instant::now() + SESSION;
-        // Before the process is reaped, which discards its CPU time.
+        // Before the process is reaped: reaping discards its CPU time.
         initiator.wait_for_end(deadline);
         let initiator_cpu = initiator.cpu_time().unwrap_or_default();
         let [service_cpu, targets_cpu] = self.cpu_times();
@@ -240,8 +240,8 @@ impl<'a> Session<'a> {
     }
 }
 
-/// CPU of a worker of a role, given the number of CPUs. With fewer CPUs than roles, the role that touches most data
-/// has one alone and the others share: the target of zero copy, whose service touches no data, and the service of
+/// CPU of a worker of a role, given the number of CPUs. With fewer CPUs than roles, the role that touches the most data
+/// has a CPU to itself and the others share: the target of zero copy, whose service touches no data, and the service of
 /// gga.
 pub fn cpu_of(layout: Layout, role: usize, worker: usize, cpus: usize) -> usize {
     let roles = roles(layout);
@@ -286,7 +286,7 @@ pub fn cannot_count() -> Option<String> {
         };
         let output = tallies.around("true", &Command::new("true")).output()?;
         tallies.of("true").map_err(|error| match error {
-            // Its standard error has the reason.
+            // The program's standard error contains the reason.
             Error::Io(_) => Error::Output {
                 program: "perf",
                 expected: "its counts",
@@ -350,8 +350,8 @@ fn parse(text: &str) -> Result<Tally, Error> {
         })
 }
 
-/// System calls per I/O of a longer session. Those of start and end are excluded: a short session's calls
-/// are subtracted.
+/// System calls per I/O of a longer session. The calls at its start and end are excluded, by subtracting those of a
+/// short session.
 ///
 /// # Errors
 ///

@@ -16,9 +16,9 @@ use crate::limits::{ErasureCoding, speed};
 
 // Cost of verifying a stored block before it is used, compared with using it unverified.
 //
-// A service that trusts its targets has the device decompress a block from where they have written it: only the
-// compressed bytes are ever loaded by its CPU. Ours copies the whole block to private memory, verifies its sizes,
-// and has the verified copy decompressed.
+// A service that trusts its targets has the device decompress a block directly from the memory that they wrote: its CPU
+// loads only the compressed bytes. Ours copies the whole block to private memory, verifies its sizes, and has the
+// verified copy decompressed.
 
 /// Blocks that are written and used together, like the I/Os in flight of a deployment.
 const BLOCKS: usize = 64;
@@ -29,11 +29,11 @@ const FEWEST: usize = 8;
 struct BlockBuffers {
     /// The verified copy, from which the device decompresses.
     private: Vec<u8>,
-    /// The device's source, which it copies first.
+    /// The device's source buffer, into which the block is first copied.
     source: Vec<u8>,
 }
 
-/// Uses blocks in one of both ways.
+/// Uses blocks directly, or verified copies of them.
 struct User {
     geometry: Geometry,
     places: Vec<BlockBuffers>,
@@ -74,7 +74,7 @@ impl User {
 ///
 /// # Errors
 ///
-/// There are no such CPUs.
+/// A CPU does not exist.
 pub(crate) fn cost(content: &[u8], cpus: [usize; 2], time: Duration) -> io::Result<Option<f64>> {
     let Ok(size) = u32::try_from(content.len()) else {
         return Ok(None);
@@ -129,7 +129,7 @@ fn write(stored: &[u8], to_write: &Receiver<Vec<u8>>, written: &Sender<Vec<u8>>)
     }
 }
 
-/// Difference of the medians of both ways, in nanoseconds per block.
+/// Difference between the medians of both variants, in nanoseconds per block.
 fn compare(
     user: &mut User,
     memory: Vec<u8>,

@@ -76,8 +76,8 @@ const RING_RATE: f64 = 1e6;
 const TCP_LEAST: f64 = 1e5;
 /// Maximum number of system calls per I/O.
 const SYSTEM_CALLS: f64 = 0.05;
-/// Minimum rate of the first I/Os after a pause as a fraction of the rate without one, once the sleeping CPU has
-/// woken up: another process is woken on the path, and the caches are cold.
+/// Minimum rate of the first I/Os after a pause as a fraction of the rate without one, once the sleeping CPU has woken
+/// up: another process on the path is woken up, and the caches are cold.
 const FIRST_IOS: f64 = 0.8;
 /// Threshold for "no slower": medians of a few runs on a shared machine are not more accurate.
 const EVEN: f64 = 0.95;
@@ -124,7 +124,7 @@ pub fn thresholds(results: &Results) -> Vec<Threshold> {
                   name: &str| {
         match (figure(own, of), figure(to, of)) {
             (Some(own), Some(to)) => format!("{:.1} of {:.1} {name}", own / unit, to / unit),
-            // Not measured.
+            // Not measured, so no value.
             _ => String::new(),
         }
     };
@@ -197,7 +197,7 @@ pub fn thresholds(results: &Results) -> Vec<Threshold> {
         ("2 workers of 1", Point { workers: 2, ..base }),
     ] {
         let copy = |point| Subject::Copy { point };
-        // A larger part of the initiator's memory is in use, and may not fit into a cache.
+        // A larger part of the initiator's memory is accessed, and may not fit into a cache.
         let copies = ratio(&copy(more), &copy(base), &rate)
             .map_or_else(String::new, |ratio| format!("; of memcpy alone {ratio:.2}"));
         let rates = detail(&ours(more), &ours(base), &rate, 1e3, "k I/Os a second");
@@ -572,8 +572,8 @@ fn checks(point: Point, exchanged: Exchanged) -> bool {
     reads && exchanged.role == "service" && !exchanged.among_theirs
 }
 
-/// Our ratio to a hypothetical counterpart that verifies blocks as ours does, with the time for that measured on an
-/// undisturbed CPU.
+/// Our ratio to a hypothetical counterpart that verifies blocks as our service does; the verification time is measured
+/// on an undisturbed CPU.
 fn beside_a_twin_that_checks(
     results: &Results,
     ours: &Measurement,
@@ -596,7 +596,8 @@ fn does_the_same(point: Point, exchanged: Exchanged) -> bool {
     !(compresses && exchanged.role == "initiator")
 }
 
-/// Thresholds for rate and CPU time of two deployments that differ in one role. Without a value if one of them has failed runs.
+/// Thresholds for rate and CPU time of two deployments that differ in one role. They have no value if one of the
+/// deployments has failed runs.
 fn pair(
     point: Point,
     exchanged: Exchanged,
@@ -858,7 +859,7 @@ mod tests {
     #[test]
     fn gga_is_compared_with_the_limit_of_the_same_round() {
         let point = Point::ZERO_COPY_READ;
-        // In rounds 2 and 3, another load uses most of the machine.
+        // During rounds 2 and 3, another process uses most of the machine.
         let slower = [1.0, 4.0, 5.0];
         let of_rate = |rate: f64| slower.map(|by| Figures::of_rate(rate / by, 4096));
         let kernels = slower.map(|by| Figures {

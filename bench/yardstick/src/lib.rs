@@ -84,17 +84,17 @@ pub fn copy_bandwidth(
 /// Time from a write to an eventfd on the first of these CPUs until a thread that blocks on it runs on the second,
 /// after both have been idle for `pause`.
 ///
-/// An idle CPU is halted, and restarting it takes microseconds on bare metal, and some hundred on a virtual machine whose host has scheduled
-/// something else on the CPU meanwhile.
+/// An idle CPU is halted, and restarting it takes microseconds on bare metal, and some hundreds on a virtual machine
+/// whose host has scheduled another task on the CPU.
 ///
 /// # Errors
 ///
-/// There is no such CPU, thread or eventfd.
+/// A CPU does not exist, or the thread or the eventfd cannot be created.
 pub fn wake_up_latency([from, to]: [usize; 2], pause: Duration) -> io::Result<Duration> {
     let doorbell = eventfd(0, EventfdFlags::CLOEXEC)?;
     thread::scope(|scope| {
         let sleeper = scope.spawn(|| -> io::Result<Instant> {
-            // The other thread writes in any case, so the wait ends.
+            // The other thread writes even if pinning fails, so the wait ends.
             let pinned = pin(to);
             read(&doorbell, &mut [0; 8])?;
             let woken = Instant::now();
@@ -145,7 +145,7 @@ impl IsaL {
     pub fn load() -> Result<Self, NotInstalled> {
         // SAFETY: ISA-L's initialisation only inspects the CPU.
         let library = unsafe { Library::new(NAMES[0]).or_else(|_| Library::new(NAMES[1])) }?;
-        // SAFETY: the types are those of erasure_code.h; the pointers are used only as long as the library is loaded.
+        // SAFETY: the types are those of erasure_code.h; the pointers are used only while the library is loaded.
         let (init_tables, encode_data) = unsafe {
             (
                 *library.get::<InitTables>(b"ec_init_tables\0")?,

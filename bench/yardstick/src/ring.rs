@@ -29,7 +29,7 @@ const LOOKS: u32 = 64;
 /// Time limit for the other stages to start.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// One of the three processes.
+/// A process of the pipeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// Sends requests, and measures.
@@ -66,7 +66,7 @@ pub struct Measured {
     pub p99_9_ns: u64,
 }
 
-/// Shared memory of one run. Processes can open it at its path as long as it exists.
+/// Shared memory of one run. Processes can open it by its path as long as this value exists.
 pub struct Pipeline {
     arena: Arena,
 }
@@ -263,13 +263,13 @@ impl Idle {
 pub(crate) const SLOTS: usize = 512;
 /// Size of a ring in bytes.
 pub(crate) const SIZE: usize = SLOTS * size_of::<Slot>();
-/// Words of a message; the eighth of the cache line marks it as present.
+/// Words in a message; the eighth word of the cache line marks the message as present.
 pub(crate) const WORDS: usize = 7;
 
 #[repr(C, align(64))]
 struct Slot {
     words: [AtomicU64; WORDS],
-    /// Number of the pass over the ring in which the message was written, from 1 on.
+    /// Number of the pass over the ring in which the message was written, starting at 1.
     round: AtomicU64,
 }
 
@@ -383,7 +383,7 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // SAFETY: unmaps the whole mapping, which is not used any more: pointers into it do not outlive the arena.
+        // SAFETY: unmaps the whole mapping, which is no longer used: pointers into it do not outlive the arena.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
     }
 }

@@ -1,10 +1,11 @@
 //! A bare TCP connection between two processes, with the framing of remote reads: a request of 64 bytes is answered with the header of a
 //! write, the block and a result of 64 bytes.
 //!
-//! Both sides do as little as TCP allows: requests and answers are sent in batches by vectored writes, blocks are sent from where they
-//! are and received where they belong, and one thread does everything. A side without work yields the CPU for 50 us, and then sleeps in
-//! `poll`. If a yield takes longer than 20 us, another process has the CPU, and the side sleeps at once: then the kernel returns the
-//! CPU when data comes, and not when the time slice of the other one ends.
+//! Both sides do as little as TCP allows: requests and answers are sent in batches by vectored writes, blocks are sent
+//! from where they are and received where they belong, and one thread does everything. A side without work yields the
+//! CPU for 50 us, and then sleeps in `poll`. If a yield takes longer than 20 us, another process has the CPU, and the
+//! side sleeps immediately: the kernel then returns the CPU when data arrives, and not when the time slice of the other
+//! process ends.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
@@ -43,7 +44,7 @@ impl Waiting {
         self.since = None;
     }
 
-    /// Yields the CPU; after [`YIELDS`], or if another process ran meanwhile, blocks until the socket is ready.
+    /// Yields the CPU; after [`YIELDS`], or if another process ran in between, blocks until the socket is ready.
     fn wait(&mut self, stream: &TcpStream, events: PollFlags) -> io::Result<()> {
         let begin = Instant::now();
         if begin.duration_since(*self.since.get_or_insert(begin)) < YIELDS {
@@ -80,7 +81,7 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// There is no such address, or the connection fails.
+/// The address is not available, or the connection fails.
 pub fn serve(address: SocketAddr, load: Load) -> io::Result<()> {
     let (mut stream, _) = TcpListener::bind(address)?.accept()?;
     prepare(&stream)?;

@@ -8,10 +8,11 @@ use ::bench::series::{Layout, Operation, Point};
 use ::bench::suite::{Exchanged, OURS, Runner, Subject, THEIRS};
 use ::deployment::implementation::Implementation;
 
-/// Mixes to measure: only our roles; with the reference's programs, also only theirs, and with `exchanged` each role exchanged for its counterpart.
+/// Mixes to measure: only our roles; with the reference's programs, also only the reference's roles, and with
+/// `exchanged` each role exchanged for its counterpart.
 ///
-/// All gga services read the same blocks, in the reference's form. Only the reference's
-/// services of releases 3.0 and 3.1 have blocks of their own generator, which stores whole ones on each target.
+/// All gga services read the same blocks, in the reference's form. Only the reference's services of releases 3.0 and
+/// 3.1 use blocks of their own generator, which stores whole blocks on each target.
 pub(super) fn mixes(
     ours: &Implementation,
     cpp: Option<&Implementation>,
@@ -194,7 +195,8 @@ pub(super) fn add_axes(subjects: &mut Vec<Subject>) {
     }
 }
 
-/// Adds our NBD server and nbdkit. The first workload is that of the first threshold, too, and is measured together with it.
+/// Adds our NBD server and nbdkit. The first workload is also that of the first threshold, and is measured together
+/// with it.
 pub(super) fn add_nbd(subjects: &mut Vec<Subject>) {
     let both = |point| [Subject::Nbd { point }, Subject::NbdServer { point }];
     let first = subjects.len().min(2);
@@ -252,8 +254,8 @@ mod tests {
         Implementation::in_directory(name, &directory).expect("programs")
     }
 
-    /// For each mix with exchanged roles or with theirs only: the implementations of its service and generator, the
-    /// flag of its initiator, and `true` if its service supports writes in gga.
+    /// For each mix with exchanged roles, or with the reference's only: the implementations of its service and
+    /// generator, the flag of its initiator, and `true` if its service supports writes in gga.
     fn exchanged(usage: &str) -> Vec<(String, String)> {
         let directory = tempfile::tempdir().expect("a directory");
         let of = |name, usage| implementation(name, directory.path(), usage);

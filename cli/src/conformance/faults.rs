@@ -116,7 +116,7 @@ impl Faults {
     fn settings(&self) -> Result<Settings> {
         let implementation = match &self.binaries {
             Some(directory) => Implementation::in_directory("own", directory)?,
-            // Not the directory of this program, which may contain other builds.
+            // Not the directory of this program: it may contain binaries of other builds.
             None => Implementation::of_binary("own", Role::Target, &std::env::current_exe()?),
         };
         Ok(Settings {
@@ -132,14 +132,14 @@ fn name(case: &Case) -> String {
     format!("{}: {case}", case.suite())
 }
 
-/// Files in `/dev/shm`. `shm_open` makes no directories: those belong to other programs.
+/// Files in `/dev/shm`. Directories belong to other programs, because `shm_open` creates none.
 fn shared_memory() -> Vec<PathBuf> {
     let mut entries = ::deployment::sandbox::entries("/dev/shm".as_ref()).unwrap_or_default();
     entries.retain(|path| !path.is_dir());
     entries
 }
 
-/// Checks for entries left by the faults.
+/// Checks for files left behind by the faults.
 fn left(before: &[PathBuf]) -> report::Case {
     let mut left = shared_memory();
     left.retain(|path| !before.contains(path));
@@ -206,7 +206,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Writes the rows of one deployment, whose cases are contiguous.
+    /// Writes the table rows of one deployment, whose cases are contiguous.
     fn write_suite(f: &mut fmt::Formatter<'_>, cases: &[Tried]) -> fmt::Result {
         let Case { layout, .. } = cases[0].case;
         let parts: Vec<Part> = Part::roles(layout)

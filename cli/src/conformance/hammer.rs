@@ -344,7 +344,7 @@ fn verdict(totals: &Totals) -> String {
 
 // Child processes of the hammer: this program with a subcommand.
 
-/// Base of their command lines.
+/// Command lines of the child processes, without their own flags.
 fn actors() -> Result<Commands> {
     let own = std::env::current_exe()?;
     let program = move |name: &str| {

@@ -42,7 +42,7 @@ struct Row<'a> {
 }
 
 impl Layout {
-    /// Checks the vectors; the exit status is a failure if one did not pass.
+    /// Checks the vectors; the exit status is 1 if a vector did not pass.
     pub(super) fn run(&self) -> Result<ExitCode> {
         let vectors = self.chosen()?;
         let rows: Vec<Row<'_>> = vectors

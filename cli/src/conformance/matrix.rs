@@ -99,7 +99,7 @@ impl Matrix {
             .collect();
         let (mixes, checks) = self.chosen(all)?;
         if self.hosts > 1 {
-            // Fails here, and not in every session.
+            // Network namespaces that cannot be created are reported once, instead of in every session.
             drop(Network::new(usize::from(self.hosts))?);
         }
         let runner = Runner::new(self.settings()?);
@@ -231,7 +231,7 @@ impl Matrix {
 #[derive(Serialize)]
 struct Table<'a> {
     implementations: Vec<&'a str>,
-    /// `true` if there is more than one implementation.
+    /// `true` for mixes of different implementations.
     mixed: bool,
     /// Number of sessions repeated because the reference crashed at the start of a worker thread.
     start_races: u32,

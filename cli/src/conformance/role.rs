@@ -200,8 +200,8 @@ impl RoleOptions {
 
 // A private runtime directory for the checks.
 //
-// The peers run in this process, and softdoca uses the process's `SOFTDOCA_RUNTIME_DIR`: so the command restarts
-// itself with another one.
+// The peers run in this process, and softdoca uses the process's `SOFTDOCA_RUNTIME_DIR`, so the command restarts itself
+// with another directory.
 
 /// Environment variable that is set in the restarted process.
 const INSIDE: &str = "DOCA_STORAGE_CONFORMANCE_ROOM";
@@ -232,7 +232,7 @@ fn enter(shutdown: &Shutdown) -> Result<ExitCode> {
         std::thread::sleep(TICK);
     };
     let left = entries(&runtime)?;
-    // A role that hangs is killed and cannot clean up, which is reported already.
+    // A role that hangs is killed and cannot clean up; the hang is reported already.
     if status.success() && !left.is_empty() {
         return Err(format!(
             "expected the runtime directory to be empty at the end, found {left:?}"
@@ -247,7 +247,7 @@ fn enter(shutdown: &Shutdown) -> Result<ExitCode> {
 
 fn interrupt(child: &Child) {
     if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-        // It may have exited in the meantime.
+        // The process may have exited in the meantime.
         let _ = kill_process(pid, Signal::TERM);
     }
 }
@@ -461,7 +461,7 @@ impl Hostile {
         let role = self.role.into();
         let implementation = match &self.binaries {
             Some(directory) => Implementation::in_directory("given", directory)?,
-            // Not the directory of this program, which may contain other builds.
+            // Not the directory of this program: it may contain binaries of other builds.
             None => Implementation::of_binary("own", role, &std::env::current_exe()?),
         };
         let limit = match (self.duration, self.sessions) {

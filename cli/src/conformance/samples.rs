@@ -137,7 +137,7 @@ struct Report {
     runs: Vec<Row>,
 }
 
-/// One run.
+/// Result of one run.
 #[derive(Debug, Serialize)]
 struct Row {
     name: String,
@@ -225,7 +225,7 @@ impl Report {
         self.failed + self.not_found
     }
 
-    /// Runs as checks, with one suite per library.
+    /// The runs as checks, with one suite per library.
     fn checks(&self) -> report::Report {
         report::Report {
             cases: self.runs.iter().map(Row::check).collect(),

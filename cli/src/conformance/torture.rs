@@ -149,7 +149,7 @@ impl Torture {
     }
 }
 
-/// Prints promises and attacks, and the promises without one.
+/// Prints promises and attacks, and the promises without an attack.
 fn list() {
     let mut table = Builder::new();
     table.push_record(["promise", "attack", "short", "faults and checks"]);

@@ -31,7 +31,7 @@ use table::Layout;
 
 // A relay that records the messages between services and targets.
 
-/// Time for which a target that refuses connections is retried: it may be starting.
+/// Time for which a connection to a target is retried if it is refused: the target may be starting.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
 const RECORD_HELP: &str = "\
@@ -352,7 +352,7 @@ impl Replay {
         Ok(cases)
     }
 
-    /// All channels concurrently, because a service queries all its targets.
+    /// Replays all channels concurrently, because a service queries all its targets.
     fn service(&self, transcript: &Transcript, stop: &(dyn Fn() -> bool + Sync)) -> Result<Report> {
         let settings = self.settings()?;
         let channels: Vec<u32> = match self.channel {
@@ -597,7 +597,8 @@ fn table(transcript: &Transcript, placed: &[Placed<'_>]) -> String {
     }
     let layout = Layout {
         right: &[],
-        // Optional columns, in the order in which they are hidden: times, places and ids; sender and message stay.
+        // Optional columns, in the order in which they are hidden: times, places and ids; sender and message are always
+        // shown.
         optional: &[4, 5, 8, 1, 7, 2],
         flexible: Some(9),
     };

@@ -52,7 +52,7 @@ pub(super) struct Redundancy {
     pub state: String,
     pub offline: Vec<String>,
     pub missed_stripes: u64,
-    /// Progress of rebuild, resync and scrub, 0 to 1; only those that are running.
+    /// Progress of rebuild, resync and scrub, 0 to 1; absent if not running.
     pub progress: BTreeMap<String, f64>,
     pub repaired_chunks: u64,
 }
@@ -155,7 +155,7 @@ impl Role {
         }
     }
 
-    /// Short name of the program, as of its subcommand.
+    /// Short name of the program, as in its subcommand.
     pub(super) fn short_name(&self) -> &str {
         match self.role.as_str() {
             "doca_storage_target_rdma" => "target",
@@ -279,7 +279,7 @@ pub(super) enum ScrapeError {
     Io(std::io::Error),
     #[error("expected at most {ANSWER_BYTES} bytes of metrics")]
     TooLong,
-    /// The status of the response; 0 if it has none.
+    /// The status of the response; 0 if the response has none.
     #[error("expected status 200, got {0}")]
     Status(u16),
     #[error("the answer is incomplete")]

@@ -100,10 +100,10 @@ fn show(terminal: &mut DefaultTerminal, options: &Options, shutdown: &Shutdown) 
     Ok(())
 }
 
-/// Waits at most `limit` for a key or a signal; returns `true` for a key that quits.
+/// Waits at most `limit` for a key or a signal; returns `true` for a key that exits.
 ///
-/// The bytes of the terminal are read here, because crossterm's reader does not return when the terminal is closed: it
-/// repeats a read that returns nothing.
+/// The bytes of the terminal are read here, because crossterm's reader does not return when the terminal is closed, but
+/// repeats a read that returns 0 bytes.
 ///
 /// # Errors
 /// The terminal was closed.
@@ -137,8 +137,8 @@ fn wait_for_quit(shutdown: &Shutdown, limit: Duration) -> io::Result<bool> {
     }
 }
 
-/// Returns `true` if one of these keys is `q` or Ctrl-C, or the only one Escape. Other keys that begin with the escape
-/// character, such as arrows, are ignored.
+/// Returns `true` if one of these keys is `q` or Ctrl-C, or if Escape is the only key. Other keys that begin with the
+/// escape character, such as arrows, are ignored.
 fn quits(keys: &[u8]) -> bool {
     const ESCAPE: u8 = 0x1b;
     const CONTROL_C: u8 = 3;
@@ -300,9 +300,9 @@ impl Shown {
 enum Width {
     /// Length of the longest endpoint.
     Endpoint,
-    /// This many columns of the terminal.
+    /// Width in columns of the terminal.
     Fixed(u16),
-    /// The remaining ones, at least [`STATE_WIDTH`].
+    /// The remaining width, at least [`STATE_WIDTH`].
     Rest,
 }
 

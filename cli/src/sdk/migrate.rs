@@ -1,4 +1,4 @@
-//! `doca-storage sdk migrate`: what programs have to change for another release.
+//! `doca-storage sdk migrate`: changes that programs need for another release.
 
 mod sarif;
 
@@ -96,7 +96,7 @@ fn known_names() -> Names {
 }
 
 fn read(path: &Path) -> Result<String> {
-    // A comment in another encoding is no reason to fail.
+    // A comment in another encoding is not an error.
     let bytes =
         fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
@@ -156,7 +156,7 @@ impl Program {
     }
 }
 
-/// Examines files; the headers that they include serve to understand them, without findings of their own.
+/// Examines files; the headers that they include are parsed to understand them, but without findings in these headers.
 fn examine_files(paths: &[PathBuf], releases: Releases) -> Result<Program> {
     let mut program = Program::new(releases);
     for path in paths {
@@ -222,7 +222,7 @@ fn examine_database(directory: &Path, releases: Releases) -> Result<Program> {
     let mut program = Program::new(releases);
     for compilation in &compilations {
         let path = shortest(&compilation.directory.join(&compilation.file));
-        // Not for assembler.
+        // Assembler files are skipped.
         if let Some(language) = language_of(&path) {
             program.add(path, language, &compilation.include_directories())?;
         }
@@ -287,7 +287,7 @@ impl JsonPlace {
     }
 }
 
-/// Words for a kind of change, also the identifiers of rules in SARIF.
+/// Name of a kind of change, also used as the identifier of a rule in SARIF.
 fn change(kind: Kind) -> &'static str {
     match kind {
         Kind::Renamed => "renamed",
@@ -324,7 +324,7 @@ fn instead(finding: &Finding) -> String {
 }
 
 impl Report {
-    /// Reports on the files of a program for which `is_reported` is true.
+    /// Reports on the files of a program for which `is_reported` returns `true`.
     fn new(program: Program, is_reported: impl Fn(&Path) -> bool) -> Self {
         let Program {
             releases,

@@ -16,16 +16,15 @@ const FLEXIBLE_WIDTH: usize = 16;
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Layout<'a> {
-    /// Right-aligned columns: those with numbers.
+    /// Indices of the right-aligned columns, which contain numbers.
     pub right: &'a [usize],
     /// Columns that are omitted, in this order, until the table fits.
     pub optional: &'a [usize],
-    /// Column with text, which is wrapped before others are omitted.
+    /// Index of the text column that is wrapped before other columns are omitted.
     pub flexible: Option<usize>,
 }
 
-/// Width of the terminal on standard output; `None` if it is not a terminal, for unlimited lines. `COLUMNS` overrides
-/// both.
+/// Width of the terminal on standard output; `None` (unlimited) if it is not a terminal. `COLUMNS` overrides both.
 pub fn width() -> Option<usize> {
     console::columns().map_or_else(
         || console::terminal_width(std::io::stdout()),

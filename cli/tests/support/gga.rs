@@ -1,6 +1,6 @@
-//! Gga deployments of real processes and contents for them; a set of three targets with backing files, and faults that
-//! are injected into it; stored blocks and stored chunks, read and written by code that is independent of the roles: LZ4 by the C library,
-//! CRC by another crate, parity by tables of logarithms.
+//! gga deployments of real processes and contents for them; a set of three targets with backing files, and faults that
+//! are injected into it; stored blocks and stored chunks, read and written by code that is independent of the roles:
+//! LZ4 by the C library, CRC by another crate, parity by tables of logarithms.
 
 use std::fs;
 use std::fs::File;
@@ -95,7 +95,7 @@ impl Sandbox {
         self.spawn("service", &arguments)
     }
 
-    /// An initiator that compares with, or writes, the bytes in `content`.
+    /// An initiator that compares the blocks with the bytes in `content`, or writes them.
     pub fn gga_initiator(
         &self,
         strategy: &str,
@@ -116,7 +116,7 @@ impl Sandbox {
         self.initiator(strategy, &[&base[..], &cpus[2..], arguments].concat())
     }
 
-    /// Starts a validated run over `content` that would take hours, and waits until it does I/Os.
+    /// Starts a validated run over `content` that would take hours, and waits until it performs I/Os.
     pub fn busy_gga_initiator(&self, content: &str, workers: usize, arguments: &[&str]) -> Process {
         let initiator = self.gga_initiator(
             "read_write_data_validity_test",
@@ -188,7 +188,7 @@ impl Set {
         }
     }
 
-    /// File with incompressible contents that are different for each number.
+    /// File with incompressible contents, which differ for each number.
     pub fn content(&self, number: usize) -> PathBuf {
         let name = format!("content {number}");
         let content = contents::noise(number as u64, BLOCKS * BLOCK_SIZE);
@@ -212,7 +212,7 @@ impl Set {
         self.initiator_with(strategy, content, operations, "30")
     }
 
-    /// An initiator with two workers and this timeout of an I/O.
+    /// An initiator with two workers and this I/O timeout.
     pub fn initiator_with(
         &self,
         strategy: &str,
@@ -237,14 +237,14 @@ impl Set {
             .spawn("nbd", &[&arguments[..], &[text(&socket)]].concat())
     }
 
-    /// Writes these contents in a session of their own.
+    /// Writes these contents in a separate session.
     pub fn write(&self, content: &Path) -> Value {
         let service = self.service(&[]);
         document(self.initiator("read_write_data_validity_test", content, BLOCKS));
         document(service)
     }
 
-    /// An initiator that writes these contents repeatedly, and has written all of them once.
+    /// An initiator that writes these contents repeatedly; all of them have been written once when it is returned.
     pub fn writer(&self, content: &Path) -> Process {
         let writer = self.initiator("read_write_data_validity_test", content, ENDLESS);
         wait_for_io(&writer);
@@ -398,7 +398,7 @@ pub fn read_blocks(targets: [&[u8]; 3], block_size: usize, matrix: &str) -> Vec<
     content
 }
 
-/// Decompresses LZ4 data blocks, each of which has its size before it.
+/// Decompresses LZ4 data blocks, each preceded by its size.
 fn decompress(mut data: &[u8], size: usize) -> Vec<u8> {
     let mut content = Vec::new();
     while let Some((prefix, rest)) = data.split_first_chunk() {
@@ -440,13 +440,14 @@ pub struct Chunk {
     pub stripe: u64,
     /// Epoch of the write, and its number in that epoch.
     pub stamp: (u64, u64),
-    /// 0 for content as it is.
+    /// 0 for uncompressed content.
     compressed_size: u32,
     pub payload: Vec<u8>,
 }
 
 impl Chunk {
-    /// Decodes a chunk of this member; `None` for one that was never written. Its magic number, reserved bytes and checksum must be right.
+    /// Decodes a chunk of this member; `None` for a chunk that was never written. Magic number, reserved bytes and
+    /// checksum must be correct.
     pub fn parse(stored: &[u8], member: usize) -> Option<Self> {
         if stored.iter().all(|&byte| byte == 0) {
             return None;

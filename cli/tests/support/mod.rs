@@ -136,7 +136,7 @@ impl Sandbox {
         document(self.initiator(strategy, &[&operations[..], arguments].concat()));
     }
 
-    /// Starts a validated run that would take hours, and waits until it does I/Os.
+    /// Starts a validated run that would take hours, and waits until it performs I/Os.
     pub fn busy_initiator(&self, arguments: &[&str]) -> Process {
         let endless = [
             "--run-limit-operation-count",
@@ -188,7 +188,7 @@ pub fn waiting(service: Process) -> Process {
     service
 }
 
-/// Flags for long timeouts, so that a loaded machine causes none, unless the test sets them.
+/// Flags for long timeouts, so that a loaded machine causes no timeouts; none if the test sets them itself.
 pub fn long_timeouts(arguments: &[&str]) -> &'static [&'static str] {
     if arguments.contains(&"--control-timeout") {
         &[]
@@ -250,7 +250,7 @@ pub fn wait_for_log(process: &Process, event: LogEvent<'_>, times: usize) {
         .unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-/// Waits until the role has printed this value, such as the name of a flag or of a message, this many times.
+/// Waits until the role has printed this value (such as the name of a flag or of a message) this many times.
 pub fn wait_for_value(process: &Process, value: &str, times: usize) {
     let deadline = default_deadline();
     while process.stderr().matches(value).count() < times {
@@ -282,7 +282,7 @@ pub fn script(directory: &Path, name: &str, script: &str) -> PathBuf {
     path
 }
 
-/// Checks that a text has these words or numbers.
+/// Checks that a text contains these words or numbers.
 pub fn mentions(text: &str, values: &[impl AsRef<str>]) {
     let words: Vec<&str> = text
         .split(|letter: char| !letter.is_alphanumeric() && !"-_.:/".contains(letter))
@@ -307,9 +307,10 @@ pub fn resources(process: &Process) -> Resources {
     Resources::of(process.id()).expect("it runs")
 }
 
-/// Waits until a process uses no more than `before`, except for memory retained by the allocator, and the descriptors that softdoca
-/// keeps for the last few connections. softdoca's agent, a thread with three descriptors, exits some time after the last
-/// export was destroyed, which may be after the session was reported as ended: this waits for it.
+/// Waits until a process uses no more than `before`, except for memory retained by the allocator, and the descriptors
+/// that softdoca keeps for the last few connections. Includes the exit of softdoca's agent, a thread with three
+/// descriptors, which may follow the report of the session's end, because the agent exits some time after the last
+/// export was destroyed.
 pub fn wait_until_flat(process: &Process, before: Resources) {
     const RETAINED: Resources = Resources {
         memory: 2048,

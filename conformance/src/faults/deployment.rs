@@ -27,7 +27,7 @@ const TICK: Duration = Duration::from_millis(2);
 pub(super) struct Deployment<'a> {
     pub(super) settings: &'a Settings,
     pub(super) case: Case,
-    /// Index of the case in the run, by which concurrent cases prefer different CPUs.
+    /// Index of the case in the run; it selects the CPUs, so that concurrent cases use different ones.
     pub(super) number: usize,
     pub(super) interrupted: Interrupted<'a>,
     /// The roles' current processes.
@@ -43,7 +43,7 @@ pub(super) struct Deployment<'a> {
     pub(super) is_calm: bool,
     /// Roles that have exited.
     pub(super) ended: Vec<Ended>,
-    /// Number of sessions after the fault that did not do their work.
+    /// Number of sessions after the fault that failed or were incomplete.
     pub(super) failed_sessions: usize,
 }
 
@@ -87,7 +87,7 @@ impl<'a> Deployment<'a> {
         Ok(self.roles.wait_until_ready(Part::Service)?)
     }
 
-    /// Starts a role, and keeps its former process, if there is one, for the verdict.
+    /// Starts a role, and keeps its previous process, if there is one, for the final checks.
     fn start(&mut self, part: Part) -> Result<(), Violation> {
         if let Ok(former) = self.roles.take(part) {
             self.replaced.push((part, former));
@@ -125,7 +125,7 @@ impl<'a> Deployment<'a> {
         replaced.chain(current.filter_map(|part| Some((part, self.roles.process(part)?))))
     }
 
-    /// The process that the fault is injected into.
+    /// The process into which the fault is injected.
     fn victim(&self) -> Result<&Process, Violation> {
         let mut all = self.all();
         let victim = all.find(|(part, _)| *part == self.case.faulty);
@@ -146,7 +146,7 @@ impl<'a> Deployment<'a> {
         ended.collect()
     }
 
-    /// Brings the session to the phase of the fault. Returns the held frame, if the phase is one.
+    /// Brings the session to the phase of the fault. Returns the held frame if the phase is defined by a frame.
     pub(super) fn reach(&mut self) -> Result<Option<Held>, Violation> {
         let trap = match self.case.phase {
             Phase::Waiting => return Ok(None),
@@ -207,15 +207,15 @@ impl<'a> Deployment<'a> {
             Fault::Kill if !ends(role, default_deadline()) => {
                 return Err(Violation::new("SIGKILL does not end it"));
             }
-            // It had completed its work, and has just exited.
+            // The role had completed its work, and has just exited.
             Fault::Stop if !role.wait_until_stopped(default_deadline()) && !role.has_ended() => {
                 return Err(Violation::new("SIGSTOP does not stop it"));
             }
             _ => {}
         }
         if let (Mode::Serving, Part::Target(index), Fault::Stop) = (mode, faulty, fault) {
-            // The stopped target keeps its port and its file. The service may connect to the replacement as soon as
-            // the frame is passed on.
+            // The stopped target keeps its port and its file. The service may connect to the replacement as soon as the
+            // frame is forwarded.
             let port = self.roles.move_target(index)?;
             self.start_target(index)?;
             self.line.redirect(self.case.channel(), port);
@@ -230,7 +230,7 @@ fn is_past_all_blocks(event: LogEvent<'_>) -> bool {
     matches!(event, LogEvent::Progress { operations } if operations >= 2 * BLOCKS as u64)
 }
 
-/// Deadline for events that should occur at once.
+/// Deadline for events that should occur immediately.
 pub(super) fn default_deadline() -> Instant {
     Instant::now() + READY
 }
@@ -251,7 +251,7 @@ impl Deployment<'_> {
         deadline: Instant,
     ) -> Result<(), Violation> {
         let logged = self.role(part)?.wait_for_event(event, times, deadline);
-        // Without the output, which is in the report.
+        // Without the output, which the report contains separately.
         logged.map_err(|failure| Violation::new(format!("{} {}", failure.role, failure.what)))
     }
 
@@ -293,7 +293,8 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    /// Violation in its exit: still running, a crash, or a failure without an error message. `killed`: it was sent SIGKILL.
+    /// Violation in a process's exit: still running, a crash, or a failure without an error message. `killed`: the
+    /// process was sent SIGKILL.
     fn complaint(&self, killed: bool) -> Option<String> {
         let label = self.exit.role;
         let Some(status) = self.exit.status else {
@@ -375,7 +376,7 @@ impl Deployment<'_> {
             Mode::Degraded => self.case.layout.chunk_size(BLOCK_SIZE),
             Mode::Once | Mode::Serving => self.case.layout.target_block_size(BLOCK_SIZE),
         };
-        // A replacement at another port has an empty storage of its own.
+        // A replacement at another port starts with an empty storage.
         let file = format!("blocks-{}", self.roles.ports()[index]);
         let mut command = self.command(Role::Target, Part::Target(index))?;
         command
@@ -497,8 +498,8 @@ impl Deployment<'_> {
 
 // Behaviour of the other roles after a fault.
 
-/// Returns `true` for the end of a target's client: of its session or, as a session begins with the first request, of its
-/// connection before that.
+/// Returns `true` for the event that a target's client has left: the end of its session or, before its first request,
+/// of its connection.
 fn is_end(event: LogEvent<'_>) -> bool {
     matches!(
         event,
@@ -534,7 +535,7 @@ impl Deployment<'_> {
         } else {
             let faulty = self.case.faulty;
             let others = |part: Part| part != faulty;
-            // The frame is one target's; the service may not have sent the request to the others yet.
+            // The frame belongs to one target; the service may not have sent the request to the others yet.
             let first = [
                 Phase::Waiting,
                 Phase::Frame(MessageType::QueryStorageRequest, 0),
@@ -544,7 +545,7 @@ impl Deployment<'_> {
                 let is_target = |part: Part| matches!(part, Part::Target(_));
                 let askers = |part: Part| others(part) && !is_target(part);
                 self.all_end(askers, &mut aftermath.problems);
-                // Targets without a request have no session to end, and keep running.
+                // Targets that have not received a request have no session to end, and keep running.
                 for index in 0..self.roles.targets() {
                     self.roles.signal(Part::Target(index), Signal::TERM);
                 }
@@ -628,7 +629,7 @@ impl Deployment<'_> {
             (Part::Target(index), _) => self.start_target(index)?,
             (Part::Service, fault) => {
                 if fault == Fault::Stop {
-                    // The stopped service still has its channel, too.
+                    // The stopped service also still has its channel.
                     let next = format!("{}-next", self.roles.sandbox.channel());
                     self.roles.set_channel(next);
                 }
@@ -649,7 +650,7 @@ impl Deployment<'_> {
             Work::WriteAndRead
         };
         self.good_session(work)?;
-        // They would otherwise wait for the next session indefinitely.
+        // The processes would otherwise wait for the next session indefinitely.
         for (_, process) in self.all() {
             process.signal(Signal::TERM);
         }
@@ -711,7 +712,7 @@ impl Deployment<'_> {
         Ok(())
     }
 
-    /// Counts a session that did not do its work, for this reason.
+    /// Counts a session that failed or was incomplete, with the reason.
     fn failed_session(&mut self, why: &str) -> Violation {
         self.failed_sessions += 1;
         Violation::new(why)

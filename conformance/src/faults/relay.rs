@@ -1,8 +1,8 @@
 //! Relay between a service and its targets that injects connection faults.
 //!
-//! A [`FaultyLine`] is a relay in front of each target: the service connects to its ports. By default it forwards
-//! everything. Every step of a session is a frame here, so a held frame is a reproducible phase of a session:
-//! [`FaultyLine::hold`]. Other faults are injected at once: cutting, sending, delaying.
+//! A [`FaultyLine`] is a relay in front of each target: the service connects to the relay's ports. By default, the
+//! relay forwards everything. Every step of a session is a frame here, so a held frame is a reproducible phase of a
+//! session: [`FaultyLine::hold`]. Other faults are injected immediately: cutting, sending, delaying.
 
 use std::collections::{HashMap, HashSet};
 use std::net::{Ipv4Addr, TcpListener};
@@ -23,7 +23,7 @@ pub use crate::transcript::{End, Side};
 /// Polling interval of all waits.
 const TICK: Duration = Duration::from_millis(10);
 /// Time for a connection to end before the next one to the same target is made. A target that serves one client at a
-/// time must get them in this order; a stopped target never ends a connection.
+/// time must receive the connections in this order; a stopped target never ends a connection.
 const ORDER: Duration = Duration::from_secs(1);
 
 /// A relay in front of each target of a deployment. Dropping it ends all connections.
@@ -50,7 +50,7 @@ impl FaultyLine {
         }
         let relay = Relay {
             channels,
-            // The service retries by itself. A late connection of the relay would compete with the next one.
+            // The service retries by itself. A late connection of the relay would compete with the next connection.
             timeout: Duration::ZERO,
             sessions: None,
         };
@@ -303,12 +303,12 @@ impl Held {
         self.end(Action::Pass);
     }
 
-    /// Passes these bytes on instead; if empty, the frame is dropped.
+    /// Forwards these bytes instead; if empty, the frame is dropped.
     pub fn replace(self, bytes: impl Into<Bytes>) {
         self.end(Action::Replace(bytes.into()));
     }
 
-    /// Passes its first `bytes` bytes on, and closes the connections to both sides.
+    /// Forwards the first `bytes` bytes of the frame, and closes the connections to both sides.
     pub fn cut(self, bytes: usize, end: End) {
         let mut frame = self.frame.to_bytes();
         frame.truncate(bytes);
@@ -468,7 +468,7 @@ mod tests {
             .set_read_timeout(Some(Duration::from_secs(20)))
             .expect("a socket");
         it.server_reads(&[query(2), start].concat());
-        // The other direction was not blocked meanwhile.
+        // The other direction was not blocked in the meantime.
         it.server.write_all(b"answer").expect("sent");
         drop(it.server);
         let mut answer = Vec::new();

@@ -1,5 +1,5 @@
-//! The load: an initiator that checks the contents of every block. It is a process of its own, because faults are
-//! injected into it, too.
+//! The load: an initiator that checks the contents of every block. It is a separate process, because faults are also
+//! injected into it.
 
 mod traffic;
 
@@ -279,20 +279,20 @@ fn expect(expected: Payload, came: Payload) -> Result<(), Violation> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Malformed {
     None,
-    /// One message in eight is not a valid I/O.
+    /// One message in eight is an invalid I/O.
     Io,
     /// One malformed message on the control channel.
     Control,
 }
 
-/// A message on the fast path that must be refused, whatever its type.
+/// A message on the fast path that must be refused, for any type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Improper {
     /// Fields of the message, except for its type and its user data, which identifies it to the load.
     request: Repr,
     /// Type on the wire.
     message_type: u32,
-    /// Length that it is truncated to, in bytes.
+    /// Length in bytes to which the message is truncated.
     length: usize,
 }
 
@@ -388,7 +388,8 @@ pub(super) fn malformed_control(rng: &mut Rng) -> Vec<u8> {
 /// Timeout for its connection, and for an answer.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A second client of a service during a session. It is a process of its own, because a softdoca process has only one client.
+/// A second client of a service during a session. It is a separate process, because a softdoca process can have only
+/// one client.
 #[derive(Debug, Clone)]
 pub struct Intruder {
     /// The service's Comch channel.

@@ -1,9 +1,9 @@
 //! The load through a front end: clients of the NBD server, which reconnect and resend unanswered requests.
 //!
-//! A client of a block device does not see sessions: the front end waits for a service that is offline, and a client
-//! waits for a front end that is offline. So no I/O may fail, and an acknowledged write must be stored, whatever was
-//! restarted in between. Requests that were in flight when a front end was killed are resent with the same contents,
-//! which must not overwrite later writes.
+//! Sessions are not visible to a client of a block device: the front end waits for a service that is offline, and a
+//! client waits for a front end that is offline. So no I/O may fail, and an acknowledged write must be stored,
+//! regardless of restarts in between. Requests that were in flight when a front end was killed are resent with the same
+//! contents, which must not overwrite later writes.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -192,7 +192,8 @@ impl Client {
         }
     }
 
-    /// Chooses a random request whose blocks this client has no write in flight for. Each block has only one client that writes it.
+    /// Chooses a random request for blocks to which this client has no write in flight. Each block is written by only
+    /// one client.
     fn random(&mut self) -> Option<(Command, u64, u64)> {
         let count = self.rng.u64(1..=MOST_BLOCKS).min(self.shared.blocks);
         let first = self.rng.u64(..=self.shared.blocks - count);
@@ -436,7 +437,7 @@ impl Clients {
 
 impl Drop for Clients {
     fn drop(&mut self) {
-        // After a violation, the other clients stop with their connections.
+        // After a violation, the other clients stop and close their connections.
         self.shared.stops.store(true, Ordering::Release);
     }
 }
@@ -455,7 +456,8 @@ struct Run<'a> {
     clients: Clients,
 }
 
-/// Injects the faults of a plan while clients are running. All counts are those of the clients, which do not see sessions.
+/// Injects the faults of a plan while clients are running. All counts are those of the clients, for which sessions are
+/// invisible.
 pub(super) fn play(
     hammer: &Hammer,
     deployment: &mut Deployment,
@@ -540,7 +542,8 @@ impl Run<'_> {
         std::thread::sleep(round.delay);
         self.strike(round)?;
         std::thread::sleep(round.linger);
-        // Targets first: a starting service waits briefly for all of them, and then continues without one that is offline.
+        // Targets are started first: a starting service waits briefly for all of them, and then continues without an
+        // offline one.
         if round.injection.faulty == FaultyRole::Service {
             self.deployment.start(Part::Service)?;
         }

@@ -24,7 +24,8 @@ pub enum FaultyRole {
 }
 
 impl FaultyRole {
-    /// The faulty part of the deployment; `None` for the load, which is not one. `target` is the number of the faulty target.
+    /// The faulty part of the deployment; `None` for the load, which is not a part of it. `target` is the number of the
+    /// faulty target.
     pub(super) fn part(self, target: usize) -> Option<Part> {
         match self {
             Self::Load => None,
@@ -51,9 +52,9 @@ pub enum Fault {
     None,
     /// SIGKILL.
     Kill,
-    /// SIGSTOP until the others have ended its session; then SIGCONT.
+    /// SIGSTOP until the other roles have ended the session; then SIGCONT.
     Stop,
-    /// SIGSTOP until the others have ended its session; then SIGKILL.
+    /// SIGSTOP until the other roles have ended the session; then SIGKILL.
     StopAndKill,
     /// SIGSTOP for less than every timeout.
     Delay,
@@ -71,7 +72,7 @@ pub enum Fault {
     Intruder,
     /// The load sends malformed messages on its control channel.
     GarbageControl,
-    /// One in eight of the load's messages is not a valid I/O.
+    /// One in eight of the load's messages is an invalid I/O.
     GarbageIo,
     /// The link to a target is cut until the service has detached the target.
     Cut,
@@ -83,7 +84,7 @@ pub enum Fault {
     ShortCut,
     /// Frames take 50 ms in each direction.
     SlowLink,
-    /// One of 100 frames is lost in each direction.
+    /// Frames are lost in each direction, 1 in 100.
     LossyLink,
 }
 
@@ -109,7 +110,7 @@ pub struct Injection {
     #[serde(rename = "role")]
     pub faulty: FaultyRole,
     pub fault: Fault,
-    /// Phase in which it is injected.
+    /// Phase in which the fault is injected.
     pub phase: Phase,
 }
 
@@ -188,7 +189,7 @@ impl Fault {
         matches!(self, Self::Close | Self::Reset | Self::GarbageFrame)
     }
 
-    /// All kinds, with their names in tables and the roles that get them during I/O.
+    /// All kinds, with their names in tables and the roles into which they are injected during I/O.
     const ALL: [(Self, &str, &[FaultyRole]); 19] = {
         use FaultyRole::{Load, Service, Target};
         [
@@ -258,7 +259,7 @@ impl Injection {
     pub fn all(layout: Layout) -> Vec<Self> {
         use Fault::{Close, Delay, GarbageIo, Kill, Reset, Stop, Terminate};
         use Phase::{Degraded, End, Io, Rebuilding, SetUp};
-        // In the other phases, the faults whose handling differs there.
+        // In the other phases, only faults that are handled differently there.
         let of_others = [Kill, Terminate, Delay];
         let mut all = Vec::new();
         let mut add = |faulty, faults: &[Fault], phase| {
@@ -450,7 +451,7 @@ impl Iterator for Plan {
             number: self.rounds,
             injection,
             target,
-            // The same target or another one: both are distinct cases.
+            // The same target or another one: these are distinct cases.
             lost_before: rng.usize(..targets),
             delay,
             pause,

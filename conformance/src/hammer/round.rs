@@ -25,7 +25,7 @@ use crate::violation::{During as _, Violation};
 pub(super) struct Played {
     /// `true` if the load's session continued, and ended cleanly.
     pub(super) went_on: bool,
-    /// `true` if it should have, but the machine stalled.
+    /// `true` if the session should have continued, but the machine stalled.
     pub(super) is_stalled: bool,
     pub(super) counts: Counts,
 }
@@ -124,7 +124,7 @@ impl RoundRun<'_, '_> {
             Phase::Degraded => self.lose()?,
             Phase::Rebuilding => {
                 self.lose()?;
-                // So that the target misses some writes.
+                // So that the target misses some writes before the fault.
                 std::thread::sleep(self.round.linger / 2);
                 let lost = self.round.lost_before;
                 self.deployment.start(Part::Target(lost))?;
@@ -143,7 +143,7 @@ impl RoundRun<'_, '_> {
     }
 
     fn kill_target(&mut self, target: usize) -> Result<(), Violation> {
-        // With three chunks, two are of the same write.
+        // With three chunks, two belong to the same write.
         self.sessions.cut_off |= self.deployment.layout() == Layout::ZeroCopy;
         Ok(self.deployment.kill(&[Part::Target(target)])?)
     }
@@ -165,7 +165,7 @@ impl RoundRun<'_, '_> {
 
     fn strike(&mut self, load: &Running) -> Result<(), Violation> {
         let (faulty, target) = (self.round.injection.faulty, self.target());
-        // Victims whose failure must end the session, at once or after a timeout.
+        // Roles whose failure must end the session, immediately or after a timeout.
         let is_needed = match faulty {
             FaultyRole::Load | FaultyRole::FrontEnd => false,
             FaultyRole::Service => true,
@@ -262,8 +262,8 @@ impl RoundRun<'_, '_> {
         Ok(())
     }
 
-    /// Checks that the load continues, a detached target rejoins, and the load exits cleanly when terminated. Returns `false` if it does not, and the machine has
-    /// stalled meanwhile.
+    /// Checks that the load continues, a detached target rejoins, and the load exits cleanly when terminated. Returns
+    /// `false` if one of these fails while the machine stalled.
     fn expect_to_go_on(&mut self, load: Running) -> Result<(bool, Counts), Violation> {
         let fault = self.round.injection.fault;
         if matches!(fault, Fault::Stop | Fault::StopAndKill) || fault.is_long_cut() {
@@ -429,12 +429,12 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Returns `true` if it has reached this state.
+    /// Returns `true` if the load has reached this state.
     fn is(&self, state: LoadState) -> bool {
         self.wait_for(state, Duration::ZERO).is_ok()
     }
 
-    /// Waits until it has reached this state.
+    /// Waits until the load has reached this state.
     pub(super) fn wait_for(&self, state: LoadState, limit: Duration) -> Result<(), Violation> {
         let is = |line: &str| (LoadState::parse(line) == Some(state)).then_some(());
         self.process.find_line(0, limit, is).ok_or_else(|| {
@@ -546,7 +546,8 @@ impl<'a> Sessions<'a> {
         self.is_read_back = false;
     }
 
-    /// Reads all blocks back, unless the last session did, and retries until that succeeds or the limit has passed.
+    /// Reads all blocks back, unless the last session has read them, and retries until that succeeds or the limit has
+    /// passed.
     pub(super) fn repair(&mut self, deployment: &mut Deployment) -> Result<Counts, Violation> {
         let mut counts = Counts::default();
         let (mut began, limit) = (Instant::now(), self.settings.limit);

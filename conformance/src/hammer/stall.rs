@@ -1,8 +1,9 @@
-//! Stalls of the machine: durable writes of the hammer's own, and the time that they take.
+//! Stalls of the machine, detected by the duration of the hammer's own durable writes.
 //!
-//! A role whose CPU or disk does nothing for seconds ends its session with a timeout, as it has to. A session that ends so while the hammer's own writes are not
-//! completed either says nothing about the role. Seen with Linux 6.18: beside threads of low priority and threads that sleep often, the kernel's worker that
-//! completes durable direct writes gets no CPU time for up to ten seconds and more.
+//! A role whose CPU or disk stalls for seconds must end its session with a timeout. If the hammer's own writes did not
+//! complete at that time, either, the timeout is not a failure of the role. Observed with Linux 6.18: when threads of
+//! low priority and threads that sleep often share a CPU with the kernel worker that completes durable direct writes,
+//! that worker gets no CPU time for ten seconds or more.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -26,7 +27,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 struct Writes {
     /// Start of the write that is in flight.
     current: Option<Instant>,
-    /// End and duration of the last one that took [`STALL`] or longer.
+    /// End and duration of the last write that took [`STALL`] or longer.
     stalled: Option<(Instant, Duration)>,
     is_over: bool,
 }
@@ -38,7 +39,7 @@ pub(super) struct StallWatch {
 }
 
 impl StallWatch {
-    /// Starts the threads, which write into a file of their own in the sandbox.
+    /// Starts the threads, each of which writes to its own file in the sandbox.
     pub(super) fn start(sandbox: &Sandbox, cpus: &[usize]) -> io::Result<Self> {
         let path = sandbox.path("stall.blocks");
         File::create(&path)?.set_len(0)?;
@@ -97,7 +98,7 @@ struct Block([u8; BLOCK]);
 fn write(file: &File, offset: u64, cpu: usize, writes: &Mutex<Writes>) {
     let mut set = CpuSet::new();
     set.set(cpu);
-    // Without it, the writes show stalls of the disk, but not of each CPU.
+    // Without the affinity, the writes show stalls of the disk, but not of each CPU.
     let _ = sched_setaffinity(None, &set);
     let block = Box::new(Block([0x5a; BLOCK]));
     loop {
@@ -109,7 +110,7 @@ fn write(file: &File, offset: u64, cpu: usize, writes: &Mutex<Writes>) {
             }
             writes.current = Some(start);
         }
-        // A full disk fails the roles' writes, too, which say so.
+        // On a full disk, the roles' writes also fail, and the roles report it.
         let _ = pwritev2(
             file.as_fd(),
             &[IoSlice::new(&block.0)],

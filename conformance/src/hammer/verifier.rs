@@ -42,7 +42,7 @@ pub struct Verifier {
     pub socket: PathBuf,
     /// Number of blocks of the storage.
     pub blocks: u64,
-    /// Path of the file to which a violation is written, with the events that led to it.
+    /// Path of the file to which a violation is written, with the preceding events.
     pub evidence: PathBuf,
 }
 
@@ -131,7 +131,7 @@ pub enum Entry {
     Write(Version),
     /// A write was acknowledged.
     Written(Version),
-    /// A write has failed: it may or may not have been performed.
+    /// A write has failed: the block contains either version.
     WriteFailed(Version),
     /// A block is about to be read.
     Read(Reading),
@@ -224,8 +224,8 @@ pub fn entries(stream: UnixStream) -> impl Iterator<Item = io::Result<Entry>> {
 // Versions that a block may hold, derived from its writes and reads.
 //
 // Versions of a block increase, and its writes do not overlap. So a read must return the last version that was
-// acknowledged or read before the read began, or a later one that was issued before it completed. A write that was
-// not acknowledged may or may not have been performed; a read that began after the write had failed decides that
+// acknowledged or read before the read began, or a later one that was issued before it completed. A write that was not
+// acknowledged may or may not have been performed; a read that began after the write had failed determines the version
 // permanently.
 
 /// Number of entries per block that are kept to explain a violation.
@@ -320,7 +320,8 @@ enum Fate {
 struct Block {
     /// Last version that is known to have been stored.
     floor: u64,
-    /// Versions that a read may return: the floor, later ones, and earlier ones as long as a pending read may return them.
+    /// Versions that a read may return: the oldest permitted version, later ones, and earlier ones as long as a pending
+    /// read may return them.
     versions: BTreeMap<u64, Fate>,
     /// Pending reads: number of the read, epoch of its start, and the floor at its start.
     reads: Vec<(u64, u64, u64)>,
@@ -334,7 +335,7 @@ struct Block {
 pub struct Ledger {
     blocks: Vec<Block>,
     session: u64,
-    /// Number of entries so far, used as a clock.
+    /// Number of entries so far, used as a logical clock.
     now: u64,
     counts: Counts,
 }
@@ -543,8 +544,8 @@ impl Block {
         version >= self.floor && self.versions.contains_key(&version)
     }
 
-    /// Records that a read that began at `began` has returned this version: it is permanent, and earlier unread
-    /// writes that had ended by then were never performed.
+    /// Records that a read that began at `began` has returned this version: the version is permanent, and earlier
+    /// writes that had ended by then without being read were never performed.
     fn settle(&mut self, found: u64, began: u64) {
         self.versions.retain(|version, fate| {
             !matches!(fate, Fate::InDoubt(ended) if *ended < began && *version > found)
@@ -553,7 +554,7 @@ impl Block {
         self.prune();
     }
 
-    /// Removes versions that no read can return any more.
+    /// Removes versions that a read can no longer return.
     fn prune(&mut self) {
         let least = self.reads.iter().map(|(_, _, least)| *least).min();
         let keep = least.unwrap_or(self.floor).min(self.floor);
@@ -803,7 +804,7 @@ mod tests {
         book.write(1).written(1).write(2).written(2);
         assert_eq!(book.find(2), Ok(()));
         assert_eq!(book.find(1), Err(Kind::Lost));
-        // Nor in the next session.
+        // The same applies to the next session.
         book.session(true);
         assert_eq!(book.find(1), Err(Kind::Lost));
         assert_eq!(book.find(2), Ok(()));
@@ -857,7 +858,7 @@ mod tests {
         let mut book = Book::new();
         book.write(1).written(1).begin(1).begin(2).write(2);
         assert_eq!(book.end(1, Content::Version(2)), Ok(()));
-        // Once read, the version is the current one for reads that start now, but not for earlier ones.
+        // Once read, the version is the current version for reads that start now, but not for earlier reads.
         assert_eq!(book.find(1), Err(Kind::Lost));
         assert_eq!(book.end(2, Content::Version(1)), Ok(()));
         book.begin(3).written(2);
@@ -887,11 +888,11 @@ mod tests {
         book.write(3).written(3);
         let after = Content::Torn(vec![1, 3]);
         assert_eq!(book.begin(1).end(1, after), Err(Kind::Violation));
-        // No process was killed since.
+        // No process has been killed since.
         book.write(4);
         let in_flight = || Content::Torn(vec![3, 4]);
         assert_eq!(book.begin(1).end(1, in_flight()), Err(Kind::Violation));
-        // Acknowledged writes may not be torn, nor may those that started later.
+        // Acknowledged writes may not be torn, nor may writes that started later.
         book.written(4).session(true);
         book.write(5);
         let afterwards = Content::Torn(vec![4, 5]);

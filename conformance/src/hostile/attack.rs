@@ -12,7 +12,7 @@ use super::network::NetworkAttack;
 
 #[derive(Debug, Clone)]
 pub struct Attack {
-    /// Its name: a few words with dashes.
+    /// Name of the attack: a few words with dashes.
     pub name: &'static str,
     /// Description of the attack, one sentence.
     pub meaning: &'static str,
@@ -41,12 +41,13 @@ impl Attack {
     }
 }
 
-/// Maximum cost of an attack. Resources are relative to those that the role used before the attack.
+/// Maximum cost of an attack. Resources are counted in addition to those that the role used before the attack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cost {
     /// Time after the attack until another client is served.
     pub service: Duration,
-    /// Time that the role takes to react to another client during a session, or to serve one while silent connections are open.
+    /// Time that the role takes to respond to another client during a session, or to serve a client while silent
+    /// connections are open.
     pub held_up: Duration,
     /// Resident memory, MiB.
     pub memory: u64,
@@ -56,8 +57,8 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// Maximum cost of an ordinary attack: the idle timeout of the roles under test, and the resources that they hold for their last few
-    /// connections.
+    /// Maximum cost of an ordinary attack: the idle timeout of the role under test, and the resources that the role
+    /// holds for its last few connections.
     pub(super) const USUAL: Self = Self {
         service: Duration::from_secs(4),
         held_up: Duration::from_secs(1),
@@ -82,7 +83,7 @@ impl Cost {
 pub(super) enum Play {
     /// Bytes over control channels: TCP of a target, Comch messages of a service.
     Control(Control),
-    /// Connections that send nothing while another client is served.
+    /// Connections that send nothing while other clients are served.
     Silent(Silent),
     /// Frames of a Comch connection, the layer below its messages.
     Frames(Frames),
@@ -124,7 +125,7 @@ pub(super) enum Point {
 pub(super) enum Action {
     Silence,
     Close,
-    /// Closes only the socket that signals that its process is alive.
+    /// Closes only the socket whose closing signals that its process has exited.
     CutLifeline,
     /// Sends bytes as control messages, this many times or for 2 s.
     Bytes(Bytes, usize),
@@ -193,10 +194,10 @@ impl Control {
     }
 }
 
-/// Connections that send nothing. Every attempt of another client must be served meanwhile.
+/// Connections that send nothing. Meanwhile, every attempt of another client must be served.
 #[derive(Debug, Clone)]
 pub(super) struct Silent {
-    /// Number of open connections: one that the role closes is replaced.
+    /// Number of open connections: a connection that the role closes is replaced.
     pub connections: usize,
     /// Interval between new connections.
     pub pace: Duration,
@@ -217,7 +218,7 @@ pub(super) enum Descriptor {
     Ring,
     /// A ring that is not sealed.
     UnsealedRing,
-    /// A ring whose header claims more slots than it has.
+    /// A ring whose header states more slots than the ring has.
     LyingRing,
     EventFd,
     /// A blocking eventfd whose counter is at its maximum.
@@ -260,7 +261,7 @@ pub(super) enum Step {
 /// Behaviour of the attacker's agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Manner {
-    /// Correct: memory in one memfd.
+    /// Correct behaviour: memory in one memfd.
     Sound,
     Absent,
     /// Accepts connections and answers nothing.
@@ -301,7 +302,7 @@ pub(super) enum RingWrite {
     },
     /// This many fragments of one byte, each with the flag for further fragments, as fast as the role receives them.
     Endless(usize),
-    /// Random words all over the ring, this many times.
+    /// This many random words at random offsets of the ring.
     Noise(usize),
     /// An I/O message of this type, size, requester offset and storage offset.
     Io(u32, u32, u64, u64),

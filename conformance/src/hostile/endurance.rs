@@ -1,8 +1,9 @@
 //! Attacks in random order during the sessions of a well-behaved client, which runs one after the other.
 //!
-//! A role serves one session at a time: the client, and attacks that hold a session, take turns at the [`SessionLock`]. The limits of an attack apply to
-//! the client: it must complete a session within [`Cost::service`](super::Cost) after the attack, and a session that has begun must complete. At
-//! checkpoints, without a session or an attack, the role's memory, descriptors and threads must be at the level of the first checkpoint.
+//! A role serves one session at a time: the client, and attacks that hold a session, serialise their sessions with the
+//! [`SessionLock`]. The limits of an attack apply to the client: it must complete a session within
+//! [`Cost::service`](super::Cost) after the attack, and a session that has begun must complete. At checkpoints, without
+//! a session or an attack, the role's memory, descriptors and threads must be at the level of the first checkpoint.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::Ordering;
@@ -20,7 +21,7 @@ use crate::violation::Violation;
 #[derive(Debug, Clone, Copy)]
 pub enum Limit {
     Time(Duration),
-    /// End after this number of sessions, half of them attacks. Slow attacks are executed once.
+    /// Stop after this number of sessions, half of which are attacks. Slow attacks are executed once.
     Sessions(usize),
 }
 
@@ -138,7 +139,7 @@ impl Run<'_> {
             }
             let Some(attack) = bag.pop() else { return };
             if counted {
-                // One session of the client for each attack.
+                // Permits one session of the client for each attack.
                 let allowed = self.client.completed() + 1;
                 self.client.allowed.store(allowed, Ordering::Relaxed);
             }

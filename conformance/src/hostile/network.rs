@@ -85,7 +85,7 @@ pub(super) enum Input {
     Unfinished,
     /// The valid proof of another connection.
     Replayed,
-    /// A valid proof whose purpose was changed afterwards.
+    /// A valid proof whose purpose was changed after it was computed.
     Altered,
     /// A valid proof, sent at the peer's slow pace.
     Good,
@@ -263,13 +263,13 @@ impl Connection {
         }
     }
 
-    /// Receives until the connection is closed, which has to happen.
+    /// Receives until the connection is closed, which must happen.
     fn rest(&mut self) -> Result<Vec<u8>, Violation> {
         rest_of(&mut self.stream)
     }
 }
 
-/// Receives until the connection is closed, which has to happen.
+/// Receives until the connection is closed, which must happen.
 fn rest_of(stream: &mut TcpStream) -> Result<Vec<u8>, Violation> {
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes) {
@@ -277,7 +277,7 @@ fn rest_of(stream: &mut TcpStream) -> Result<Vec<u8>, Violation> {
             "the end of the connection",
             format!("none within {TIMEOUT:?} after {} bytes", bytes.len()),
         )),
-        // A reset is as good as a regular close.
+        // A reset is equivalent to a regular close.
         _ => Ok(bytes),
     }
 }
@@ -293,7 +293,7 @@ fn request(operation: u16, key: &[u8; 16], addr: u64, len: u64) -> Vec<u8> {
     bytes
 }
 
-/// Executes an attack; returns the longest time until a peer with the key was answered meanwhile.
+/// Executes an attack; returns the longest time until a peer with the key was served during it.
 pub(super) fn play(attack: &NetworkAttack, endpoint: &Endpoint) -> Result<Duration, Violation> {
     match attack {
         NetworkAttack::Unauthenticated(attack) => play_unauthenticated(attack, endpoint),
@@ -301,7 +301,7 @@ pub(super) fn play(attack: &NetworkAttack, endpoint: &Endpoint) -> Result<Durati
         NetworkAttack::Authenticated(authenticated) => {
             play_authenticated(*authenticated, endpoint).map(|()| Duration::ZERO)
         }
-        // Executed by the caller, which has the session.
+        // Executed by the caller, which owns the session.
         NetworkAttack::Exported(_) => Ok(Duration::ZERO),
     }
 }
@@ -334,7 +334,7 @@ fn play_unauthenticated(
         let got = rest_of(&mut stream)?;
         let is_greeting = got.is_empty()
             || got.len() <= HELLO && b"SDTCP\0\x01\0".starts_with(&got[..got.len().min(8)]);
-        // If the proof depends on the hello, that was read before.
+        // If the proof depends on the hello, the latter has already been read.
         let is_greeting = match attack.input {
             Input::Nothing | Input::Zeros(_) | Input::Random(_) | Input::Http => is_greeting,
             _ => got.is_empty(),
@@ -404,7 +404,7 @@ fn probe(endpoint: &Endpoint) -> Result<Duration, Violation> {
     let begin = Instant::now();
     let mut connection = Connection::open(endpoint.address)
         .map_err(|error| Violation::expected("a peer with the key to be greeted", error))?;
-    // The process does not exist: every role gives the same answer.
+    // The process does not exist: the response is the same for every role.
     let code = connection.prove(LIVENESS, &random(), &random());
     match code {
         Ok(NOT_FOUND) => Ok(begin.elapsed()),
@@ -424,7 +424,7 @@ fn play_flood(
     let mut open: std::collections::VecDeque<TcpStream> = std::collections::VecDeque::new();
     let mut longest = Duration::ZERO;
     while begin.elapsed() < hold {
-        // The role closes the oldest connections; new ones replace them.
+        // The role closes the oldest connections; they are replaced by new ones.
         for _ in 0..connections {
             let stream = TcpStream::connect_timeout(&endpoint.address, TIMEOUT)?;
             open.push_back(stream);

@@ -176,7 +176,7 @@ pub(super) fn memfd(len: u64, sealed: bool) -> io::Result<OwnedFd> {
     Ok(memfd)
 }
 
-/// A ring of 64 slots and 1024 units whose consumer has posted receives; its header says `slots`.
+/// A ring of 64 slots and 1024 units whose consumer has posted receives; its header states `slots`.
 fn ring(slots: u64, sealed: bool) -> io::Result<OwnedFd> {
     const UNITS: u64 = 1024;
     let len = (512 + 64 * 64 + UNITS * 64_u64).next_multiple_of(4096);
@@ -225,7 +225,7 @@ pub(super) fn message(ring: &OwnedFd, position: u64) -> io::Result<Option<[u8; 5
     Ok(Some(bytes))
 }
 
-/// Marks `count` messages of one of the attacker's rings as consumed, and posts as many receives.
+/// Marks `count` messages of one of the attacker's rings as consumed, and posts the same number of receives.
 pub(super) fn consumed(ring: &OwnedFd, count: u64) -> io::Result<()> {
     rustix::io::pwrite(ring, &count.to_ne_bytes(), 128)?;
     rustix::io::pwrite(ring, &(32 + count).to_ne_bytes(), 144)?;
@@ -385,7 +385,7 @@ impl Channel {
         }
     }
 
-    /// Sends these bytes; gives up if the role does not read them.
+    /// Sends these bytes; stops if the role does not read them.
     pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => {
@@ -537,11 +537,12 @@ fn probe(endpoint: &ControlEndpoint) -> io::Result<()> {
 
 // The attacker's own agent, and requests to the role's.
 
-/// Address of the memory that the attacker claims to export; its length in bytes is below.
+/// Address of the memory that the attacker claims to export; its length in bytes is [`LENGTH`].
 const ADDRESS: u64 = 0x4000_0000;
 const LENGTH: u64 = 1 << 20;
 const PAGE: u64 = 4096;
-/// Keys of the memory, of its export by an importer, and of RDMA connections. The same for all attacks: each has an agent of its own.
+/// Keys of the memory, of its export by an importer, and of RDMA connections. They are the same for all attacks,
+/// because each attack has its own agent.
 const MEMORY: [u8; 16] = [0x11; 16];
 const ONWARD: [u8; 16] = [0x22; 16];
 const CONNECTION: [u8; 16] = [0x33; 16];
@@ -605,7 +606,7 @@ impl Agent {
         })
     }
 
-    /// Export descriptor of its memory: for RDMA peers, or across PCIe for services that export it again.
+    /// Export descriptor of the attacker's memory: for RDMA peers, or across PCIe for services that export it again.
     pub(super) fn memory(&self, across_pcie: bool) -> Vec<u8> {
         let (kind, permissions, onward) = match across_pcie {
             true => (1_u8, 0x2e_u32, ONWARD),
@@ -622,7 +623,7 @@ impl Agent {
         bytes
     }
 
-    /// Connection details of one of its RDMA connections.
+    /// Connection details of an RDMA connection of the attacker.
     pub(super) fn connection(&self) -> Vec<u8> {
         let mut bytes = b"SDRDMA".to_vec();
         for word in [1_u16, 1, 0] {
@@ -706,7 +707,7 @@ fn serve(socket: &Packets, manner: Manner, stop: &AtomicBool) -> io::Result<()> 
                 answer(socket, 1, &segment(ADDRESS, LENGTH, 0, None), &[])?;
             }
             (_, DESCRIBE) => describe(socket, manner)?,
-            // The word with the validity of an export: 0 (valid) for ever.
+            // The word with the validity of an export is always 0 (valid).
             (_, VALIDITY) => answer(socket, 0, &[], &[memfd(PAGE, true)?.as_fd()])?,
             (Manner::SlowCopies(time), operation) => {
                 pause(time, stop);
@@ -722,7 +723,7 @@ fn serve(socket: &Packets, manner: Manner, stop: &AtomicBool) -> io::Result<()> 
     Ok(())
 }
 
-/// The memory in one memfd.
+/// Describes the memory as a single memfd.
 fn describe(socket: &Packets, manner: Manner) -> io::Result<()> {
     let (offset, len) = match manner {
         Manner::Misaligned => (4, LENGTH + PAGE),
@@ -774,7 +775,7 @@ pub(super) fn connect(runtime: &Path, address: &Address) -> io::Result<Packets> 
     Packets::connect(&path(runtime, address))
 }
 
-/// Claims the ring behind RDMA connection details. The connection to the agent has to stay open.
+/// Claims the ring behind RDMA connection details. The connection to the agent must remain open.
 pub(super) fn claim(runtime: &Path, details: &[u8]) -> io::Result<(Packets, OwnedFd)> {
     let invalid = || io::Error::other("expected RDMA connection details of softdoca");
     let (address, key) = agent_of(details).ok_or_else(invalid)?;

@@ -32,13 +32,13 @@ use crate::violation::Violation;
 const TIMEOUT: &str = "2";
 /// Time limit for programs to start.
 const START: Duration = Duration::from_secs(20);
-/// Time after which another client gives up waiting for service.
+/// Time after which another client stops waiting for service.
 const SERVICE: Duration = Duration::from_secs(30);
 
 /// The role under attack.
 pub(super) struct Server {
     role: Role,
-    /// If the role under attack is a target, it is the first one.
+    /// If the role under attack is a target, it is the first target.
     roles: Deployment,
     device: Device,
     /// Control connections between a service and its targets.
@@ -63,7 +63,7 @@ impl Server {
                 .args(["--cpu", "0", "--idle-timeout", TIMEOUT])
                 .args(["--sessions", "forever"])
                 .args(flags)
-                // It also uses the network; peers on this machine still use shared memory.
+                // The role also listens on the network; peers on this machine still use shared memory.
                 .env("SOFTDOCA_ADDRESS", "127.0.0.1")
                 .env("SOFTDOCA_KEY_FILE", &key);
             Ok(command)
@@ -197,7 +197,7 @@ impl Server {
     }
 }
 
-// The well-behaved client of a role under attack, in a process of its own so that attacks do not delay it.
+// The well-behaved client of a role under attack, in a separate process so that attacks do not delay it.
 //
 // The client runs a session for each byte on its standard input, and answers with a line: `completed`, `refused` if the role served another
 // session, or `failed` and the reason.
@@ -206,7 +206,7 @@ impl Server {
 pub(super) const SESSION: Duration = Duration::from_secs(30);
 /// Number of blocks written and read back in a session.
 const ROUNDS: usize = 4;
-/// Pause between sessions, in which an attack can begin a session of its own.
+/// Pause between sessions, in which an attack can start a session.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Endpoint of the role that the client uses.
@@ -265,7 +265,8 @@ pub(super) struct ClientProcess {
 }
 
 impl ClientProcess {
-    /// Starts the client. It is in a process group of its own, so that an interrupt from the terminal does not end it before the run.
+    /// Starts the client in a separate process group, so that an interrupt from the terminal does not end it before the
+    /// run.
     pub(super) fn start(mut command: Command) -> io::Result<Self> {
         let mut child = command
             .process_group(0)
@@ -364,7 +365,7 @@ impl Client {
         *lock(&self.longest_wait)
     }
 
-    /// Waits until `wanted` sessions have completed, and returns how long that took.
+    /// Waits until `wanted` sessions have completed, and returns the time that this took.
     pub(super) fn wait_for(&self, wanted: usize, timeout: Duration) -> Result<Duration, Violation> {
         let begin = Instant::now();
         while self.completed() < wanted {
@@ -391,7 +392,7 @@ mod tests {
 
     use super::{Client, ClientProcess, SessionLock};
 
-    /// A client that is replaced by a shell script.
+    /// A client whose program is a shell script.
     fn run(script: &str) -> Client {
         let mut command = Command::new("sh");
         command.args(["-c", script]);

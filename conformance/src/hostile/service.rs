@@ -1,7 +1,8 @@
 //! A hostile service, its attacks, and their cost for an initiator that connects to it.
 //!
-//! The service is built from the documented layouts, without softdoca's code, and follows the protocol up to the [`Point`] of its attack.
-//! Whatever it does there, the initiator must exit on its own within bounded time, with an error and not with a panic or a signal.
+//! The service is built from the documented layouts, without softdoca's code, and follows the protocol up to the
+//! [`Point`] of its attack. Whatever the service does there, the initiator must exit by itself within bounded time,
+//! with an error and not with a panic or a signal.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -87,7 +88,7 @@ fn measure(settings: &Settings, attack: &Attack) -> Result<(String, Duration), F
     let _ = std::fs::remove_file(&path);
     let status = initiator.wait(Instant::now());
     if status.is_some() {
-        // Its last lines may still be in the pipe: wait for the end of its output.
+        // The last lines may still be in the pipe, so the end of the output is awaited.
         let _ = initiator.find_line(0, LONGEST, |_| None::<()>);
     }
     let lines = initiator.line_count();
@@ -185,7 +186,7 @@ impl Watch {
             return;
         }
         self.looked = Instant::now();
-        // It may have exited.
+        // The process may have exited.
         if let Ok(now) = Resources::of(process) {
             self.most = self.most.max(now);
         }
@@ -367,7 +368,7 @@ impl<'a> Service<'a> {
         self.socket()?.send_or_stall(bytes, descriptors)
     }
 
-    /// Executes the attack. `request` is the request at whose answer it starts.
+    /// Executes the attack. `request` is the request in response to which the attack starts.
     fn act(
         &mut self,
         request: Option<&Message>,
@@ -510,7 +511,7 @@ fn flood(name: &'static str, meaning: &'static str, point: Point, action: Action
     }
 }
 
-/// Attacks that a service can make in place of any answer.
+/// Attacks that a service can make in place of any response.
 macro_rules! instead_of {
     ($($point:ident $name:literal $request:literal,)*) => {
         [$(

@@ -138,14 +138,15 @@ pub enum Expectation {
 }
 
 impl Expectation {
-    /// Expectation for this mix; `protocol` is the release of its programs, if given. It is exact: a mix that does better than
-    /// expected fails, too.
+    /// Expectation for this mix; `protocol` is the release of its programs, if given. The expectation is exact: a mix
+    /// that behaves better than expected also fails.
     pub fn of(mix: &Mix<'_>, check: Check, protocol: Option<&str>) -> Self {
         let initiator = mix.initiator.traits(Role::Initiator);
         let service = mix.service.traits(mix.layout.service());
         match check {
             Check::Strategy(_) => Self::Good,
-            // A target of 3.0 that refuses a read counts it as in flight, and so never answers stop_storage_request.
+            // A target of 3.0 that refuses a read counts it as in flight, and therefore never answers
+            // stop_storage_request.
             Check::IoPastEnd
                 if mix.layout == Layout::ZeroCopy
                     && protocol == Some("3.0")
@@ -406,14 +407,14 @@ fn found(words: &[String], session: &Session) -> Result<(), Violation> {
 
 /// Last lines of the output of all roles.
 ///
-/// Failed roles come last, and of them those that were killed by a signal, because a terminal shows the last lines.
-/// Among equals, the initiator is last, because its output is the most informative.
+/// Failed roles come last, and roles killed by a signal after all others, because a terminal shows the last lines.
+/// Among roles of the same kind, the initiator is last, because its output is the most informative.
 fn transcript(session: &Session) -> String {
     let mut text = String::new();
     let mut all: Vec<_> = session.all().collect();
     all.reverse();
     all.sort_by_key(|ended| match ended.exit.status {
-        // Killed because other roles had failed.
+        // Killed after other roles had failed.
         None => 1,
         Some(status) if status.success() => 0,
         Some(status) if status.signal().is_none() => 2,
@@ -441,7 +442,7 @@ fn transcript(session: &Session) -> String {
     text
 }
 
-// Statistics that the roles print at exit, in the reference's format, which ours have, too.
+// Statistics that the roles print at exit, in the reference's format, which our roles also use.
 
 const OPERATIONS: &str = "| Operation count:";
 const RECOVERIES: &str = "| Recovery count:";

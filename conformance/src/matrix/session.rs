@@ -40,7 +40,7 @@ pub(super) struct Plan {
     pub(super) recover_every: u32,
     /// `true` if the first target is a scripted one that fails an I/O.
     pub(super) failing_io: bool,
-    /// `true` if the service is configured with one block more than the targets have.
+    /// `true` if the service is configured with one block more than the targets store.
     pub(super) overstated: bool,
 }
 
@@ -166,7 +166,8 @@ impl Deployment<'_> {
         process.ok_or_else(|| Violation::new("the process was not started"))
     }
 
-    /// Starts the targets, the service and the initiator, and waits until each of them is ready. Other implementations do not report that.
+    /// Starts the targets, the service and the initiator, and waits until each of them is ready. Other implementations
+    /// do not report their readiness.
     fn start(&mut self) -> Result<(), Violation> {
         let interrupted = self.interrupted;
         let not_ready =
@@ -246,7 +247,7 @@ const TRANSACTIONS: &str = "32";
 const FAULT: &str = "fail-io:21:17";
 
 impl Deployment<'_> {
-    /// CPU for role number `index`, counted from the service; with two or more CPUs, the initiator has one of its own.
+    /// CPU for role number `index`, counted from the service; with two or more CPUs, the initiator has a separate CPU.
     fn cpu(&self, index: usize) -> usize {
         let cpus = &self.settings.cpus;
         cpus[index % cpus.len()]
@@ -328,7 +329,7 @@ impl Deployment<'_> {
             ])
             .args([traits.transactions_flag, TRANSACTIONS]);
         if traits.io_timeout {
-            // On a busy machine an answer may be late, which is not checked here.
+            // On a busy machine, a response may be late; this is not checked here.
             let seconds = self.settings.timeout.as_secs().to_string();
             command.args([IO_TIMEOUT, &seconds]);
         }
@@ -348,7 +349,7 @@ impl Deployment<'_> {
 ///
 /// # Errors
 ///
-/// There is no free port.
+/// No port is free.
 fn overstate(target: u16) -> io::Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let port = listener.local_addr()?.port();
@@ -380,7 +381,7 @@ impl Interceptor for Overstating {
             Payload::QueryStorageResponse(details) => {
                 details.total_size += u64::from(details.block_size);
             }
-            // The response with the superblock contains the capacity, too.
+            // The response with the superblock also contains the capacity.
             Payload::IdentifiedStorageResponse(storage) => {
                 storage.total_size += u64::from(storage.block_size);
             }
@@ -401,9 +402,10 @@ pub(super) const CORRUPT: usize = 13;
 
 /// Number of bytes at the start of each block that occur nowhere else, so that LZ4 encoders cannot refer to earlier data.
 const UNIQUE: usize = 128;
-/// Offset of the changed byte in a corrupt block, plain or stored. In a stored block it is after the header (8 bytes), the size of
-/// the LZ4 block (4) and the token with the length of its first literals (2), so it is one of these literals: the block
-/// decompresses to data with one wrong byte. A block that cannot be decompressed would be another test.
+/// Offset of the changed byte in a corrupt block, plain or stored. In a stored block it follows the header (8 bytes),
+/// the size of the LZ4 block (4) and the token with the length of its first literals (2), so it is one of these
+/// literals: the block decompresses to data with one wrong byte. A block that cannot be decompressed would be a
+/// different test.
 const PLACE: usize = 60;
 
 /// Contents of the storage: compressible blocks that are all different.

@@ -23,7 +23,7 @@ const MOST_DELAYED: usize = 20_000;
 /// Maximum number of frames received from one device before the other one is polled.
 const BATCH: usize = 64;
 
-/// Maximum number of kinds of frames that a cable distinguishes; all others count as one kind.
+/// Maximum number of kinds of frames that a cable distinguishes; further kinds are counted together.
 const MOST_FLOWS: usize = 1000;
 /// Types of Ethernet frames.
 const IPV4: u16 = 0x0800;
@@ -192,7 +192,7 @@ impl Line {
         if cut || loss > 0 && self.random.u16(0..1000) < loss {
             return Verdict::Lost;
         }
-        // Frames stay in order.
+        // Frames are delivered in order.
         let earliest = self.delayed.back().map_or(now, |(due, _)| *due);
         let due = (now + delay).max(earliest);
         if due <= now && self.delayed.is_empty() {
@@ -221,7 +221,7 @@ impl Line {
 ///
 /// # Errors
 ///
-/// The devices cannot be created, as in a network namespace of another user, or a line is malformed.
+/// The devices cannot be created (for example in a network namespace of another user), or a line is malformed.
 pub fn relay(near: &str, far: &str) -> io::Result<()> {
     let mut taps = [open(near)?, open(far)?];
     for tap in &mut taps {
@@ -315,8 +315,8 @@ pub(crate) struct Cable {
 }
 
 impl Cable {
-    /// Connects machine 0 and another machine of a network without cables. `program` creates the command that calls [`relay`] with the two
-    /// names, which are appended as arguments.
+    /// Connects machine 0 of a network without cables to another machine. `program` creates the command that calls
+    /// [`relay`] with the two names, which are appended as arguments.
     pub(crate) fn connect(
         network: &Network,
         machine: usize,
@@ -349,12 +349,12 @@ impl Cable {
         Ok(cable)
     }
 
-    /// Its process id.
+    /// Process id of the cable's process.
     pub(crate) fn process(&self) -> u32 {
         self.process.id()
     }
 
-    /// Changes the conditions towards machine 0's peer and back. They are in effect when this returns.
+    /// Changes the conditions towards machine 0's peer and in the other direction. Returns once they are in effect.
     pub(crate) fn set(&mut self, there: Condition, back: Condition) -> Result<(), Violation> {
         writeln!(self.commands, "{there},{back}")?;
         self.expect("set")
@@ -388,7 +388,7 @@ impl Cable {
 
 impl Drop for Cable {
     fn drop(&mut self) {
-        // This fails only if the process has exited.
+        // The call fails only if the process has exited.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

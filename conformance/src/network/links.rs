@@ -19,7 +19,8 @@ struct Link {
     addresses: Vec<String>,
 }
 
-/// Links between machine 0, the service's, and the machine of each target; none for a deployment on one machine.
+/// Links between machine 0, on which the service runs, and the machine of each target; empty for a deployment on one
+/// machine.
 #[derive(Debug, Default)]
 pub(crate) struct Links(Vec<Link>);
 
@@ -41,7 +42,7 @@ impl Links {
         Ok((sandbox, links))
     }
 
-    /// Returns `true` on one machine.
+    /// Returns `true` if the deployment runs on one machine.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -56,7 +57,7 @@ impl Links {
         link.map_or(Ok(()), |link| link.cable.set(there, back))
     }
 
-    /// Fails if a process of the deployment is left, except for those that simulate the links.
+    /// Fails if a process of the deployment is still running, except for those that simulate the links.
     pub(crate) fn expect_no_processes(&self, sandbox: &Sandbox) -> Result<(), Violation> {
         let mut left = sandbox.processes()?;
         left.retain(|path| {

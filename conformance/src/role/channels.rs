@@ -16,7 +16,7 @@ use crate::violation::Violation;
 
 /// Sleep of a peer between two idle polls.
 pub(crate) const PAUSE: Duration = Duration::from_micros(500);
-/// Time for the role to receive a message before the peer gives up.
+/// Time limit for the role to receive a message.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Result of polling a channel.
@@ -73,7 +73,7 @@ pub trait ControlPeer {
     ///
     /// # Errors
     ///
-    /// There is none within `timeout`, or the channel is closed.
+    /// No message arrives within `timeout`, or the channel is closed.
     fn receive(&mut self, what: &str, timeout: Duration) -> Result<Message, Violation> {
         match self.next(timeout)? {
             Polled::Message(message) => Ok(message),
@@ -86,7 +86,7 @@ pub trait ControlPeer {
     ///
     /// # Errors
     ///
-    /// There is no answer within `timeout`, or it has other ids.
+    /// No answer arrives within `timeout`, or it has other ids.
     fn ask(&mut self, request: &Message, timeout: Duration) -> Result<Payload, Violation> {
         self.send(request)?;
         self.answer_to(request, timeout)
@@ -96,7 +96,7 @@ pub trait ControlPeer {
     ///
     /// # Errors
     ///
-    /// There is no answer within `timeout`, or it has other ids.
+    /// No answer arrives within `timeout`, or it has other ids.
     fn answer_to(&mut self, request: &Message, timeout: Duration) -> Result<Payload, Violation> {
         let what = format!("an answer to {}", request.payload.message_type());
         let answer = self.receive(&what, timeout)?;
@@ -156,11 +156,11 @@ enum End {
 }
 
 impl ComchPeer {
-    /// Connects to a service, as an initiator does, with retries until there is one.
+    /// Connects to a service, as an initiator does, and retries until the service accepts.
     ///
     /// # Errors
     ///
-    /// There is none within `timeout`.
+    /// No service has accepted within `timeout`.
     pub fn connect(device: &Device, channel: &str, timeout: Duration) -> Result<Self, Violation> {
         let deadline = Instant::now() + timeout;
         loop {
@@ -212,7 +212,7 @@ impl ComchPeer {
         }
     }
 
-    /// The connection, for consumers and producers.
+    /// The connection, on which consumers and producers can be created.
     pub fn connection(&self) -> &Connection {
         &self.connection
     }
@@ -227,12 +227,12 @@ impl ComchPeer {
         self.expired
     }
 
-    /// Polls until `done`; messages received meanwhile are kept for [`ControlPeer::poll`]. `what` completes
-    /// "expected" in the error.
+    /// Polls until `done` returns `true`; messages received in the meantime are kept for [`ControlPeer::poll`].
+    /// `what` completes "expected" in the error.
     ///
     /// # Errors
     ///
-    /// Not within `timeout`, or the channel was closed before.
+    /// `done` does not return `true` within `timeout`, or the channel was closed before.
     pub fn wait_until(
         &mut self,
         what: &str,
@@ -405,7 +405,7 @@ impl TcpPeer {
 
     fn new(stream: TcpStream) -> Result<Self, Violation> {
         stream.set_nonblocking(true)?;
-        // Each write becomes a segment of its own.
+        // Each write is sent as a separate segment.
         stream.set_nodelay(true)?;
         Ok(Self {
             stream,
@@ -493,11 +493,11 @@ struct MessageTask {
     buf: Buf,
 }
 
-/// One worker's end of the fast path, of an initiator or a service. It has a progress engine of its own: events of
-/// the control channel are not handled meanwhile.
+/// One worker's end of the fast path, of an initiator or a service. It has its own progress engine, so polling it does
+/// not handle events of the control channel.
 #[derive(Debug)]
 pub struct IoChannel {
-    // Dropped in this order: tasks before contexts, and those before the engine.
+    // Drop order: tasks before contexts, and contexts before the engine.
     receives: Vec<MessageTask>,
     sends: Vec<MessageTask>,
     consumer: Consumer,
@@ -509,8 +509,8 @@ pub struct IoChannel {
 }
 
 impl IoChannel {
-    /// Starts consumer and producer on the connection of `control`, with `depth` credits in each direction. The role
-    /// is informed of the consumer at once, and may send.
+    /// Starts consumer and producer on the connection of `control`, with `depth` credits in each direction. The role is
+    /// informed of the consumer immediately, and may then send.
     ///
     /// # Errors
     ///
@@ -557,7 +557,7 @@ impl IoChannel {
     ///
     /// # Errors
     ///
-    /// There is no such consumer.
+    /// The role does not have this consumer.
     pub fn send_to(&mut self, consumer: u32) -> Result<(), Violation> {
         self.sends.clear();
         let count = self.receives.len();
@@ -574,7 +574,7 @@ impl IoChannel {
     ///
     /// # Errors
     ///
-    /// There is none within `timeout`.
+    /// No credit is available within `timeout`.
     pub fn send_bytes(&mut self, bytes: &[u8], timeout: Duration) -> Result<(), Violation> {
         let deadline = Instant::now() + timeout;
         let mut written = None;
@@ -614,11 +614,11 @@ impl IoChannel {
         self.send_bytes(&message.to_bytes(), timeout)
     }
 
-    /// Waits until the role has received everything that was sent.
+    /// Waits until the role has received all sent messages.
     ///
     /// # Errors
     ///
-    /// The role has not received it within `timeout`.
+    /// The role has not received them within `timeout`.
     pub fn flush(&mut self, timeout: Duration) -> Result<(), Violation> {
         let deadline = Instant::now() + timeout;
         while self.sends.iter().any(|sent| sent.task.is_in_flight()) {
@@ -633,7 +633,7 @@ impl IoChannel {
         Ok(())
     }
 
-    /// Next received message, of any length; `None` if there is none.
+    /// Next received message, of any length; `None` if none has arrived.
     ///
     /// # Errors
     ///
@@ -645,11 +645,11 @@ impl IoChannel {
         Ok(self.received.pop_front())
     }
 
-    /// Waits for a message of the right length.
+    /// Waits for a message of the correct length.
     ///
     /// # Errors
     ///
-    /// There is none within `timeout`, or it has another length.
+    /// No message arrives within `timeout`, or its length is wrong.
     pub fn receive(&mut self, timeout: Duration) -> Result<[u8; SIZE], Violation> {
         let deadline = Instant::now() + timeout;
         loop {

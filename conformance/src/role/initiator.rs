@@ -1,4 +1,5 @@
-//! Checks of an initiator against a scripted service with storage of its own. This file has the checks of the strategies.
+//! Checks of an initiator against a scripted service with its own storage. This file contains the checks of the
+//! strategies.
 
 mod data_path;
 mod service;
@@ -307,7 +308,7 @@ fn transactions_in_flight(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let count = 8;
     let plan = Plan::new("read_throughput_test").transactions(count);
     let mut service = Service::begin(fixture, plan)?;
-    // Answers once all have arrived. The data path itself checks that there are never more.
+    // Answers once all requests have arrived. The data path itself checks that their number is not exceeded.
     service.finish_with(|data, _| {
         if data.in_flight().len() == count as usize {
             answer_all(data)?;
@@ -470,7 +471,7 @@ const GEOMETRY_CHECKS: &[Check] = &[
     },
 ];
 
-/// Checks that the initiator fails, at once or during the run.
+/// Checks that the initiator fails, immediately or during the run.
 fn refused(fixture: &Fixture<'_>, plan: Plan) -> Result<(), Violation> {
     let mut service = Service::begin(fixture, plan.impatient())?;
     // An initiator that continues is served until it fails.

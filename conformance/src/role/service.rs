@@ -72,12 +72,12 @@ const SESSION_TRANSACTIONS: u32 = 4;
 /// Number of blocks that are written and read.
 const SESSION_BLOCKS: u64 = 8;
 
-/// Connects to the service, writes `rounds` blocks and reads them back, and disconnects cleanly. Sets `begun` when the query was
-/// answered: from then on the session is this client's.
+/// Connects to the service, writes `rounds` blocks and reads them back, and disconnects cleanly. Sets `begun` when the
+/// query has been answered, which gives the session to this client.
 ///
 /// # Errors
 ///
-/// The service refuses the session, which has not begun then, or does not answer correctly.
+/// The service refuses the session, in which case `begun` is not set, or does not answer correctly.
 pub(crate) fn run_session(
     channel: &str,
     rounds: usize,
@@ -316,7 +316,7 @@ impl<'a> Peers<'a> {
         }
     }
 
-    /// Polls all peers once. The targets serve their I/Os meanwhile.
+    /// Polls all peers once. This also serves the targets' I/Os.
     fn look(&mut self) -> Result<Heard, Violation> {
         for (index, target) in self.targets.iter_mut().enumerate() {
             match target.poll().during(format_args!("target {index}"))? {
@@ -463,7 +463,7 @@ impl<'a> Peers<'a> {
         self.expect_success()
     }
 
-    /// Opens the initiator's fast paths, unless they are open.
+    /// Opens the initiator's fast paths, unless they are already open.
     fn open_io(&mut self) -> Result<(), Violation> {
         if !self.io.is_empty() {
             return Ok(());
@@ -628,10 +628,10 @@ const MOMENT: Duration = Duration::from_millis(300);
 
 /// A scripted target: its control connection and its storage.
 struct Target {
-    /// `None` once it has disconnected.
+    /// `None` once the peer has disconnected.
     peer: Option<TcpPeer>,
     session: Session,
-    /// `true` while it does not serve I/Os.
+    /// `true` while the target does not serve I/Os.
     is_paused: bool,
 }
 
@@ -665,7 +665,7 @@ impl Target {
             Reply::Honest => {
                 let answer = match self.session.answer(&request.payload) {
                     Ok(answer) => answer,
-                    // Another target has made the service exit, which unmapped its memory.
+                    // The service has exited because of another target, which unmapped its memory.
                     Err(_) if self.is_left() => return Ok(()),
                     Err(error) => return Err(error.into()),
                 };

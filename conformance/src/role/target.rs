@@ -1,6 +1,6 @@
-//! Checks of a storage target with a scripted service, which has the memory of its client.
+//! Checks of a storage target with a scripted service that provides its client's memory.
 //!
-//! * [`Service`]: that service, step by step; [`Worker`]: one of its workers.
+//! * [`Service`]: the scripted service, step by step; [`Worker`]: one of its workers.
 //! * [`sessions`]: whole sessions, repeated ones, and services that disconnect.
 //! * [`frames`]: split, merged and malformed frames, and requests that must be refused.
 //! * [`io`]: reads and writes that must succeed or fail, flushes; the initial and the expected contents.
@@ -114,12 +114,12 @@ const IO_SIZE: usize = 4096;
 /// Size of the written and read part of the storage in bytes.
 const AREA: usize = 16 * IO_SIZE;
 
-/// Connects to the target on `port`, writes `rounds` blocks and reads them back, and disconnects cleanly. Sets
-/// `begun` when the query was answered: from then on the session is this client's.
+/// Connects to the target on `port`, writes `rounds` blocks and reads them back, and disconnects cleanly. Sets `begun`
+/// when the query has been answered, which gives the session to this client.
 ///
 /// # Errors
 ///
-/// The target refuses the session, which has not begun then, or does not answer correctly.
+/// The target refuses the session, in which case `begun` is not set, or does not answer correctly.
 pub(crate) fn run_session(
     port: u16,
     rounds: usize,
@@ -205,7 +205,7 @@ fn is_error(payload: &Payload) -> bool {
     matches!(payload, Payload::ErrorResponse(error) if error.error_code != 0)
 }
 
-/// Returns `true` if it refuses this request.
+/// Returns `true` if the response refuses this request.
 fn is_refusal(answer: &Message, request: &Message) -> bool {
     let ids = |message: &Message| (message.message_id, message.correlation_id);
     is_error(&answer.payload) && ids(answer) == ids(request)
@@ -325,7 +325,7 @@ impl Service {
             .during("after its last answer")
     }
 
-    /// Records that a step was executed, other than by [`Service::go_to`].
+    /// Records that a step was executed by other means than [`Service::go_to`].
     fn taken(&mut self, step: Step) {
         self.due = step.next();
     }
@@ -352,7 +352,7 @@ impl Service {
         self.control.answer_to(request, self.timeout)
     }
 
-    /// Sends a request that must get this answer.
+    /// Sends a request that must get this response.
     fn expect(&mut self, request: Payload, answer: Payload) -> Result<(), Violation> {
         let came = self.ask(request)?;
         Violation::unless(came == answer, answer.message_type(), describe(&came))
@@ -392,8 +392,8 @@ impl Service {
         }
     }
 
-    /// Announces extensions of the data path instead of sending the plain query, and returns those of the target: 0
-    /// for one of the reference.
+    /// Announces extensions of the data path instead of sending the plain query, and returns those of the target: 0 for
+    /// a target of the reference.
     fn announce(&mut self, features: u32) -> Result<u32, Violation> {
         let query = Payload::AnnounceStorageRequest(FeatureQuery { features });
         let announced = match self.ask(query)? {
@@ -499,7 +499,8 @@ impl Service {
         }
     }
 
-    /// Performs an I/O with one worker; returns the error code of its result, whose other fields must repeat the request.
+    /// Performs an I/O with one worker; returns the error code of its result, whose other fields must equal those of
+    /// the request.
     fn io(&mut self, worker: usize, request: &Repr) -> Result<u32, Violation> {
         self.workers[worker].send(&request.to_bytes())?;
         let result = self.result(worker)?;
@@ -555,7 +556,7 @@ struct Slot {
     message: Buf,
 }
 
-/// Fields are in drop order: tasks before contexts, and those before the engine.
+/// Fields are in drop order: tasks before contexts, and contexts before the engine.
 struct Worker {
     requests: Vec<Slot>,
     results: Vec<Slot>,

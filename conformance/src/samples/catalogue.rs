@@ -82,7 +82,7 @@ fn common_scenarios() -> Vec<Scenario> {
             party.says("All tasks are completed")
         }),
         alone("pe_multi_context", |party| {
-            // Once in total, and once for each of four contexts.
+            // Printed once in total, and once for each of four contexts.
             party
                 .says_times("Allocating tasks", 5)
                 .says("All tasks are completed")
@@ -109,7 +109,7 @@ fn common_scenarios() -> Vec<Scenario> {
                 .says("Task flushed")
                 .says("from stopping to idle")
         }),
-        // Its second task is invalid on purpose: the context stops by itself.
+        // The second task is invalid on purpose: the context stops by itself.
         alone("pe_task_error", |party| {
             party
                 .says("Task failed with status")
@@ -277,7 +277,7 @@ fn lz4(kind: &str, content: &Content) -> Vec<Scenario> {
             let mut sample = party("decompress", "decompress_lz4_stream", framed)
                 .says(format!("CRC Checksum is {}", crc32(&bytes)))
                 .says(format!("xxHash Checksum is {xxh32}"));
-            // That flag is in the header of a frame.
+            // The flag is in the header of a frame.
             if !framed && independent {
                 sample = sample.arguments(["-bi"]);
             }
@@ -472,7 +472,7 @@ const fn loss(
 }
 
 fn erasure_coding_scenarios() -> Vec<Scenario> {
-    // Not a multiple of the block size: the sample's padding must not be in the result.
+    // Not a multiple of the block size: the sample's padding must not occur in the result.
     let content = Content::Noise(100_003);
     LOSSES
         .iter()
@@ -563,7 +563,7 @@ struct Pair {
     ready: &'static str,
     /// `true` if memory or an event of the passive side is exported, too.
     resource: bool,
-    /// `true` if the passive side exits when Enter confirms that the other has finished.
+    /// `true` if the passive side exits after Enter, which confirms that the active side has finished.
     waits_for_enter: bool,
     /// Expected text in the output of each side.
     passive_says: &'static str,
@@ -688,8 +688,8 @@ impl Pair {
         }
     }
 
-    /// Descriptors in files, which the user copies between the sides. With dynamic connections the passive side does
-    /// not need the other's.
+    /// Descriptors in files, which the user copies between the sides. With dynamic connections, the passive side does
+    /// not need the descriptor of the active side.
     fn by_descriptors(&self, dynamic: bool) -> Scenario {
         let transport = if dynamic { "DC" } else { "RC" };
         let flags = [
@@ -733,7 +733,7 @@ impl Pair {
             .party(active.reply(connect))
     }
 
-    /// The passive side listens on a port, and the active one connects to it.
+    /// The passive side listens on a port, to which the active side connects.
     fn by_address(&self, way: &str, address: &str, kind: &str) -> Scenario {
         let listens = Event::says(self.passive.0, "started connection");
         self.scenario(way)
@@ -760,7 +760,8 @@ impl Pair {
             )
     }
 
-    /// Without files, the passive side sends its descriptor when Enter confirms that the other waits for it.
+    /// Without files, the passive side sends its descriptor after Enter, which confirms that the active side waits for
+    /// it.
     fn negotiating(&self, mut passive: Party) -> Party {
         if self.resource {
             let expects = Event::says(self.active.0, "Negotiation receive task submission");
@@ -906,7 +907,7 @@ mod tests {
         assert_eq!(names.len(), all.len());
     }
 
-    /// A party that waits for a nonexistent one, or for itself, would wait forever.
+    /// Parties must not wait for a nonexistent party or for themselves, which would never end.
     #[test]
     fn parties_wait_for_existing_other_parties() {
         for scenario in catalogue() {

@@ -45,9 +45,9 @@ pub struct Party {
     pub side: Side,
     /// Command line.
     pub arguments: Vec<String>,
-    /// Events that must have occurred before it starts.
+    /// Events that must have occurred before the party starts.
     pub starts: Vec<Event>,
-    /// Steps executed just before it starts.
+    /// Steps executed directly before the party starts.
     pub before: Vec<Step>,
     /// Prompts and answers, in order.
     pub replies: Vec<Reply>,
@@ -70,7 +70,7 @@ pub enum Side {
 pub struct Said {
     /// Fragment of a line.
     pub text: String,
-    /// Minimum number of lines with it.
+    /// Minimum number of lines that contain the text.
     pub times: usize,
 }
 
@@ -79,7 +79,7 @@ pub struct Said {
 pub enum Event {
     /// The party has written this text.
     Says(String, Said),
-    /// The party has written output, and then nothing for a while: for prompts without a text.
+    /// The party has written output, and then no more for a while: for prompts without a text.
     Rests(String),
     /// The party has exited with success.
     Ends(String),
@@ -386,7 +386,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// The bytes are not exactly one such stream. LZ4 is not decoded, because no sample writes it.
+    /// The bytes are not exactly one stream of this format. LZ4 is not decoded, because no sample writes it.
     pub fn decode(self, bytes: &[u8]) -> io::Result<Vec<u8>> {
         let mut plain = Vec::new();
         let used = match self {

@@ -1,18 +1,18 @@
-//! Versions of blocks that a scripted target keeps.
+//! Versions of blocks kept by a scripted target.
 
 use std::collections::BTreeMap;
 
 /// Epoch and number of a version.
 type Stamp = (u64, u64);
 
-/// Number of versions that it keeps in addition to one of each block.
+/// Number of versions that the target keeps in addition to one version of each block.
 pub(super) const SLOTS: u32 = 64;
 
-/// Versions of a block, whose newest one is among the contents of the storage.
+/// Versions of a block, the newest of which is in the contents of the storage.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Block {
     newest: Stamp,
-    /// In the order in which they were written.
+    /// Earlier versions, in the order in which they were written.
     earlier: Vec<(Stamp, Vec<u8>)>,
 }
 
@@ -25,7 +25,7 @@ impl Block {
     }
 }
 
-/// Versions of blocks that are not retired, and what they have replaced.
+/// Versions of blocks that are not retired, and the versions that they replaced.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Versions {
     blocks: BTreeMap<u64, Block>,
@@ -46,7 +46,7 @@ impl Versions {
         self.blocks.keys().copied()
     }
 
-    /// Records a write of this version, which replaces these bytes. Returns `false` if there is no slot.
+    /// Records a write of this version, which replaces these bytes. Returns `false` if no slot is free.
     pub fn write(&mut self, block: u64, version: (u64, u64), replaced: Vec<u8>) -> bool {
         let used: usize = self.blocks.values().map(|it| it.earlier.len()).sum();
         if used >= SLOTS as usize {
@@ -59,7 +59,7 @@ impl Versions {
         true
     }
 
-    /// The newest version of a block that is older than this one; `None` if it is the block in the storage.
+    /// The newest version of a block that is older than this one; `None` if this is the block in the storage.
     #[must_use]
     pub fn before(&self, block: u64, version: (u64, u64)) -> Option<&[u8]> {
         let it = self.blocks.get(&block)?;
@@ -71,7 +71,8 @@ impl Versions {
         older.or(oldest).map(|(_, bytes)| &bytes[..])
     }
 
-    /// Versions of this epoch with lower numbers, and all of earlier epochs, are retired: what they replaced is dropped. A number of 0 says nothing.
+    /// Versions of this epoch with lower numbers, and all of earlier epochs, are retired, and the versions that they
+    /// replaced are dropped. A number of 0 has no effect.
     pub fn retire(&mut self, epoch: u64, number: u64) {
         if number == 0 || (epoch, number) <= self.retired {
             return;

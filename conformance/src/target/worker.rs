@@ -14,7 +14,7 @@ use wire::release::{CorrelationId as _, IoLayout, Release, Release3_0, Release3_
 use super::{Error, Faults, Verdict, Versions};
 use crate::role::REMOTE;
 
-/// `DOCA_ERROR_INVALID_VALUE`, the result of an I/O outside of the memories.
+/// `DOCA_ERROR_INVALID_VALUE`, the result of an I/O outside the memories.
 const INVALID_VALUE: u32 = 6;
 /// `DOCA_ERROR_IO_FAILED`, the result of an I/O whose transfer failed.
 pub(super) const IO_FAILED: u32 = 17;
@@ -55,11 +55,11 @@ struct Transaction {
     response: Task,
     to_host: Task,
     to_storage: Task,
-    /// Where an earlier version of a block is sent from.
+    /// Memory from which an earlier version of a block is sent.
     earlier: Option<Earlier>,
     /// Version in the request.
     version: Cell<Version>,
-    /// `true` if the response being sent is the second one to the same request.
+    /// `true` if the response being sent is the second response to the same request.
     answered_twice: Cell<bool>,
     /// Request to execute once the preceding message has been sent.
     postponed: Cell<Option<Io>>,
@@ -71,7 +71,7 @@ struct Earlier {
     to_host: Task,
 }
 
-/// Progress engine, contexts and transactions of one worker. Fields are in drop order: tasks before contexts,
+/// Progress engine, contexts and transactions of one worker. Fields are in drop order: tasks before contexts, and
 /// contexts before the engine.
 pub(super) struct Worker {
     transactions: Vec<Transaction>,
@@ -87,9 +87,9 @@ pub(super) struct Worker {
     count: usize,
     /// Completions received while memory was being overwritten.
     postponed: VecDeque<Completion>,
-    /// Transactions whose results are held back.
+    /// Transactions whose results are held until the group is complete.
     held: Vec<usize>,
-    /// Transaction whose answer is sent a second time when the next request has arrived.
+    /// Transaction whose response is sent a second time when the next request has arrived.
     late: Option<usize>,
 }
 
@@ -263,7 +263,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Holds a result back until the group is complete.
+    /// Holds a result until the group is complete.
     fn hold(&mut self, index: usize, together: usize) -> Result<(), Error> {
         self.held.push(index);
         if self.held.len() >= together {
@@ -285,7 +285,7 @@ impl Worker {
         }
     }
 
-    /// Overwrites the data of an answered read alternately with that of the next block and its own.
+    /// Overwrites the data of an answered read alternately with the data of the next block and with its own data.
     fn scribble(&mut self, index: usize, io: &Repr) -> Result<(), Error> {
         let transaction = &self.transactions[index];
         let size = io.size as usize;
@@ -335,7 +335,7 @@ fn begin(
         versions.retire(version.epoch, version.retired);
     }
     if io.message_type == IoMessageType::Flush {
-        // Nothing to do: the storage is in memory.
+        // A flush has no effect, because the storage is in memory.
         let result = faults.flush();
         return respond(messages, transaction, faults, result);
     }
@@ -468,7 +468,8 @@ fn read_message(messages: Messages, buf: &Buf) -> Result<Io, Error> {
 
 fn submit(task: &Task) -> Result<(), Error> {
     match task.submit() {
-        // The context stops, because the peer has disconnected: tasks in flight are flushed, and this one is not needed.
+        // The context stops, because the peer has disconnected: tasks in flight are flushed, and this task is not
+        // needed.
         Ok(()) | Err(ErrorCode::BAD_STATE) => Ok(()),
         Err(code) => Err(Error::Unexpected {
             expected: "the task to be submitted",
@@ -483,11 +484,11 @@ fn submit(task: &Task) -> Result<(), Error> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Messages {
     pub(crate) release: Release,
-    /// Start address of the requester's memory: addresses in messages of 3.0 are relative to it.
+    /// Start address of the requester's memory, to which addresses in messages of 3.0 are relative.
     pub(crate) requester_address: u64,
 }
 
-/// Values of a message, with the additional correlation id of 3.0 and 3.1, otherwise 0.
+/// Values of a message, including the correlation id of 3.0 and 3.1, which is 0 in other releases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Io {
     pub(crate) values: Repr,
@@ -524,7 +525,7 @@ impl Messages {
 }
 
 impl Io {
-    /// Answer to this request with this result.
+    /// Response to this request, with this result.
     pub(crate) fn answer(&self, result: u32) -> Self {
         Self {
             values: self.values.answer(result),

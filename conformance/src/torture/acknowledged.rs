@@ -1,4 +1,4 @@
-//! S1 to S3: what acknowledged writes, flushes and writes with FUA promise.
+//! S1 to S3: promises about acknowledged writes, flushes and writes with FUA.
 
 use std::time::{Duration, Instant};
 
@@ -158,7 +158,7 @@ fn power_failure(run: &mut Run<'_>) -> Result<(), Violation> {
         load.while_idle(|| run.flush_and_remember(&mut client))?;
         load.wait_for(run.rng.u64(0..40), "after a flush")?;
         run.kill_all()?;
-        // Replies that were sent before are taken into account.
+        // Replies that were sent before the end are taken into account.
         load.stop()?;
         run.lose_unflushed()?;
         run.start()?;
@@ -282,7 +282,7 @@ fn machine_restart_of_two(run: &mut Run<'_>) -> Result<(), Violation> {
         run.start_part(Part::Target(target))?;
     }
     if client.flush()? == Reply::Done {
-        // Then nothing was lost.
+        // In this case, nothing was lost.
         *run.storage.oracle() = before;
         run.read_all("after a flush that has succeeded over the restart of two machines")?;
         return run.wait_until_whole();

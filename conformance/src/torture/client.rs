@@ -17,7 +17,7 @@ use crate::violation::Violation;
 /// Size of the parts of blocks that are written: the sector of disks.
 const SECTOR: usize = 512;
 
-/// The oracle of a storage, and the way to its front end.
+/// The oracle of a storage, and the socket of its front end.
 #[derive(Debug, Clone)]
 pub(super) struct Storage {
     pub(super) socket: PathBuf,
@@ -29,7 +29,7 @@ pub(super) struct Storage {
     failures: Arc<Failures>,
 }
 
-/// Failures that clients have met under load, whether or not an attack expects some.
+/// Failures that clients have encountered under load, whether expected by the attack or not.
 #[derive(Debug, Default)]
 struct Failures {
     errors: AtomicU64,
@@ -112,7 +112,7 @@ impl Storage {
         })
     }
 
-    /// Connects, with retries; `None` if there is no front end in time.
+    /// Connects, with retries; `None` if no front end accepts in time.
     pub(super) fn connect_within(&self, limit: Duration) -> Result<Option<Client>, Violation> {
         let deadline = Instant::now() + limit;
         loop {
@@ -124,7 +124,8 @@ impl Storage {
         }
     }
 
-    /// Random content for a range of bytes, as clients write it: new, compressible, zeros, what is there, or half of it.
+    /// Random content for a range of bytes, similar to that of clients: new, compressible, zeros, unchanged, or half
+    /// unchanged.
     pub(super) fn content(&self, rng: &mut Rng, offset: u64, length: usize) -> Vec<u8> {
         let oracle = self.oracle();
         let size = oracle.block_size();
@@ -202,7 +203,7 @@ impl Client {
         reply
     }
 
-    /// Writes. `None` if the oracle could not tell the outcome.
+    /// Writes. `None` if the oracle could not determine the outcome.
     pub(super) fn try_write(
         &mut self,
         offset: u64,
@@ -248,9 +249,9 @@ impl Client {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Mix {
     pub(super) clients: u64,
-    /// Percentage of writes; the others are reads.
+    /// Percentage of writes among the I/Os; all others are reads.
     pub(super) writes: u8,
-    /// Flushes and writes with FUA, too.
+    /// `true` for flushes and writes with FUA in addition.
     pub(super) flushes: bool,
     /// Probability in percent that a write covers parts of blocks.
     pub(super) parts: u8,
@@ -263,7 +264,7 @@ impl Mix {
         flushes: true,
         parts: 50,
     };
-    /// As [`Self::USUAL`], for power failures: what survives them must be known.
+    /// As [`Self::USUAL`], for power failures, after which the surviving content must be known.
     pub(super) const UNFLUSHED: Self = Self {
         flushes: false,
         ..Self::USUAL

@@ -159,7 +159,7 @@ fn copy_of_same_session(run: &mut Run<'_>) -> Result<(), Violation> {
     let mut when = format!("with a copy of target {target} from the same session");
     match run.rng.u8(..4) {
         0 => {
-            // The session goes on, and the copy joins it.
+            // The session continues without the target, and the copy joins it.
             run.deployment.kill(&[Part::Target(target)])?;
             if run.rng.bool() {
                 load.wait_for(20, "without a target")?;
@@ -211,7 +211,7 @@ fn rebuild_flag(run: &mut Run<'_>) -> Result<(), Violation> {
     run.stop()?;
     let target = run.any_target();
     let name = run.form().layout.targets()[target];
-    // Its superblock is current, and its chunks are valid, but old.
+    // The target's superblock is current, and its chunks are valid, but old.
     let disk = run.deployment.backing_file(target);
     let mut file = disks::copy_of(&disk)?;
     file[disks::CONTENT..].copy_from_slice(&copies[target][disks::CONTENT..]);
@@ -261,7 +261,7 @@ fn two_old_copies(run: &mut Run<'_>) -> Result<(), Violation> {
     }
     run.spawn(Part::Service)?;
     run.spawn(Part::FrontEnd)?;
-    // Reads must fail, or wait; they verify their content if they succeed.
+    // Reads must fail or wait; the content of successful reads is verified.
     let (storage, size) = (run.storage.clone(), run.form().block_size);
     let reader =
         std::thread::spawn(
@@ -313,7 +313,7 @@ fn some_blocks(run: &mut Run<'_>) -> Vec<u64> {
     blocks
 }
 
-/// Scrubs the set, which is in use.
+/// Scrubs the set while a session uses it.
 fn scrub(run: &mut Run<'_>) -> Result<(), Violation> {
     run.terminate(Part::Service)?;
     for flag in ["--scrub", "once"] {

@@ -1,4 +1,4 @@
-//! Backing files while their target is down: damage, old copies, and what a power failure leaves.
+//! Backing files while their target is stopped: damage, old copies, and the state after a power failure.
 
 use std::fs::{self, File};
 use std::io;
@@ -19,7 +19,7 @@ pub(super) fn copy_of(disk: &Path) -> io::Result<Vec<u8>> {
     fs::read(disk)
 }
 
-/// Puts a copy in the place of a backing file, as a new file.
+/// Replaces a backing file by a copy, as a new file.
 pub(super) fn put(disk: &Path, content: &[u8]) -> io::Result<()> {
     let new = disk.with_extension("new");
     fs::write(&new, content)?;
@@ -51,13 +51,13 @@ impl Chunk {
     }
 }
 
-/// Replaces the content of a backing file by what may be left of it after a power failure, given what was durable before: each sector
-/// that has changed since is old or new. Superblocks are new, because they are written synchronously. Returns the number of sectors that
-/// were lost.
+/// Replaces the content of a backing file by a possible content after a power failure, given the durable content
+/// before: each sector that has changed since then is old or new. Superblocks are new, because they are written
+/// synchronously. Returns the number of sectors that were lost.
 pub(super) fn lose_power(disk: &Path, durable: &[u8], rng: &mut Rng) -> io::Result<usize> {
     let now = fs::read(disk)?;
     if has_committed(durable, &now) {
-        // The new superblock says that all blocks are durable which were written before it.
+        // The new superblock asserts that all blocks written before it are durable.
         return Ok(0);
     }
     let share = [0.5, 0.1, 0.9, 1.0, 0.0][rng.usize(..5)];
@@ -76,7 +76,7 @@ pub(super) fn lose_power(disk: &Path, durable: &[u8], rng: &mut Rng) -> io::Resu
     Ok(lost)
 }
 
-/// Returns `true` if the superblock says something else about the set, its epoch or its state.
+/// Returns `true` if the superblocks differ in the set, its epoch or its state.
 fn has_committed(before: &[u8], now: &[u8]) -> bool {
     superblock(before).map(statement) != superblock(now).map(statement)
 }
@@ -100,7 +100,7 @@ pub(super) enum Damage {
     Bit,
     /// Random bytes in a sector's place.
     Sector,
-    /// The chunk is zeros, as if it were never written.
+    /// The chunk contains only zeros, as if it had never been written.
     Zeros,
     /// The chunk of an earlier write of the block: a lost write.
     Old,
@@ -188,7 +188,7 @@ mod tests {
         durable[4096..4104].copy_from_slice(b"DOCASET\x03");
         let mut now = durable.clone();
         now[CONTENT..].fill(2);
-        // The boot identifier alone says nothing about the blocks.
+        // A change of only the boot identifier has no effect on blocks.
         now[4096 + 84] = 1;
         assert!(!has_committed(&durable, &now));
         now[4096 + 32] = 1;

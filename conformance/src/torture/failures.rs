@@ -79,7 +79,7 @@ const CHANGES: [Change; 7] = [
 ];
 
 impl Change {
-    /// Changes the backing file of a target; its first file remains as `NAME.true` if it still has a name.
+    /// Changes the backing file of a target; the original file is kept as `NAME.true` unless it was renamed or removed.
     fn make(self, run: &Run<'_>, target: usize, old: &[u8]) -> Result<(), Violation> {
         let disk = run.deployment.backing_file(target);
         let aside = disk.with_extension("true");
@@ -196,7 +196,7 @@ fn changed_below_set(run: &mut Run<'_>, change: Change) -> Result<(), Violation>
     )?;
     run.read_all("with a changed file of one target")?;
     drop(client);
-    // Its process is still there, and is asked by the sessions that follow.
+    // The target's process is still running, and serves the sessions that follow.
     restart_service(run)?;
     run.read_all("in a session that began with a changed file of one target")?;
     let mut client = run.storage.connect()?;
@@ -206,7 +206,7 @@ fn changed_below_set(run: &mut Run<'_>, change: Change) -> Result<(), Violation>
     run.read_all("without this target")
 }
 
-/// Restarts the service in one of the ways in which it ends, below a front end that stays or is restarted, too.
+/// Restarts the service after one of the ways of stopping it. The front end continues or is also restarted.
 fn restart_service(run: &mut Run<'_>) -> Result<(), Violation> {
     if run.rng.bool() {
         run.terminate(Part::FrontEnd)?;
@@ -272,7 +272,8 @@ fn file_size_limit(run: &mut Run<'_>) -> Result<(), Violation> {
 }
 
 fn full_disk(run: &mut Run<'_>) -> Result<(), Violation> {
-    // The file is on a file system that only the target sees, and which is filled after holes were made in the file.
+    // The file is on a file system that only the target can access, and that is filled after holes were punched in the
+    // file.
     run.setup.target_script = Some(
         "mkdir -p small && mount -t tmpfs -o size=120m tmpfs small && exec \"$@\" --backing-file \"$PWD/small/disk\""
             .to_owned(),
@@ -289,7 +290,7 @@ fn full_disk(run: &mut Run<'_>) -> Result<(), Violation> {
         .write(true)
         .open(format!("{small}/disk"))?;
     let form = run.form();
-    // Blocks from the second one on, in pages of the file system.
+    // Blocks from the second on, in whole pages of the file system.
     let from = (CONTENT + form.block_size).next_multiple_of(4096) as u64;
     let length = (form.blocks - 1) * form.block_size as u64;
     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -301,7 +302,7 @@ fn full_disk(run: &mut Run<'_>) -> Result<(), Violation> {
 }
 
 fn no_space_for_the_file(run: &mut Run<'_>) -> Result<(), Violation> {
-    // A file system for half of the file; the empty file needs --initialise, so that it is not made before the mount.
+    // A file system for half of the file. The empty file requires --initialise, so it is not created before the mount.
     let form = run.form();
     let size = (CONTENT + form.block_size * form.blocks as usize) / 2048;
     run.setup.target_script = Some(format!(

@@ -1,4 +1,4 @@
-//! R1 to R3 and R8: targets that are lost and come back, and crashes of all kinds.
+//! R1 to R3 and R8: targets that go offline and rejoin, and crashes of all kinds.
 
 use std::fs;
 use std::time::Duration;
@@ -173,7 +173,7 @@ fn loss_for_good(run: &mut Run<'_>) -> Result<(), Violation> {
     run.write_some(&mut client, 10)?;
     fs::remove_file(run.deployment.backing_file(target))?;
     if run.rng.bool() {
-        // The service is restarted, too.
+        // The service is also restarted.
         run.terminate(Part::Service)?;
         run.start_part(Part::Target(target))?;
         run.start_part(Part::Service)?;
@@ -286,7 +286,7 @@ fn crash_with_target_offline(run: &mut Run<'_>) -> Result<(), Violation> {
         "after kill -9 of all with a target offline"
     };
     if run.rng.bool() {
-        // The target stays offline at first.
+        // The target initially stays offline.
         let others = (0..run.form().targets()).filter(|it| *it != target);
         for other in others.collect::<Vec<_>>() {
             run.start_part(Part::Target(other))?;
@@ -329,7 +329,7 @@ fn reads_after_crash(run: &mut Run<'_>) -> Result<(), Violation> {
         load.wait_for(run.rng.u64(5..60), "under load")?;
         let missing = run.any_target();
         if run.rng.bool() {
-            // It misses the last writes.
+            // The target misses the last writes.
             run.deployment.kill(&[Part::Target(missing)])?;
             load.wait_for(run.rng.u64(0..20), "without a target")?;
         }
@@ -413,7 +413,7 @@ fn random_failure(run: &mut Run<'_>, failure: Failure) -> Result<(), Violation> 
         run.flush_and_remember(&mut client)?;
     }
     let load = run.load(mix);
-    // Short sessions, too.
+    // Some sessions are short.
     load.wait_for(run.rng.u64(0..40), "before the failure")?;
     let target = run.any_target();
     match failure {

@@ -1,8 +1,8 @@
-//! Contents that each block of a storage may have, according to what its clients were told.
+//! Contents that each block of a storage may have, according to the replies to its clients.
 //!
-//! A block has a set of possible contents. The start of a write adds its content; its acknowledgement leaves only contents with it; a
-//! read that no write overlapped leaves only what it returned. A second set has the contents that a power failure may bring back: all
-//! since the start of the last flush that has succeeded.
+//! A block has a set of possible contents. The start of a write adds its content; its acknowledgement removes all
+//! contents without it; a read without overlapping writes removes all contents that differ from its result. A second
+//! set contains the contents that are possible after a power failure: all since the start of the last successful flush.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,7 +13,7 @@ use crate::violation::Violation;
 /// Content of a block.
 type Content = Arc<[u8]>;
 
-/// Number of possible contents from which on a block is only written as a whole, which bounds the sets.
+/// Number of possible contents from which on a block is written only as a whole, which limits the size of the sets.
 const MANY: usize = 16;
 /// Maximum number of contents of a violation's description.
 const SHOWN: usize = 3;
@@ -29,7 +29,7 @@ impl Contents {
         }
     }
 
-    /// The contents that these are with `data` at `at`.
+    /// These contents, each overwritten with `data` at `at`.
     fn with(&self, at: usize, data: &[u8]) -> Self {
         let mut changed = Self::default();
         for content in &self.0 {
@@ -59,7 +59,7 @@ impl Contents {
                 })
     }
 
-    /// Leaves what a read of `data` at `at` leaves.
+    /// Removes the contents that contradict a read of `data` at `at`.
     fn narrow(&mut self, at: usize, data: &[u8], is_atomic: bool) {
         if is_atomic {
             let end = at + data.len();
@@ -76,7 +76,7 @@ struct Reading {
     id: u64,
     /// Contents that the block has had since the read began.
     seen: Contents,
-    /// `true` if a write of the block was in flight meanwhile.
+    /// `true` if a write of the block was in flight during the read.
     is_disturbed: bool,
 }
 
@@ -137,7 +137,7 @@ impl Oracle {
         self.verified
     }
 
-    /// Some possible content of a block, for writes that repeat parts of it.
+    /// A possible content of a block, for writes that repeat parts of it.
     pub(super) fn content(&self, block: u64, choice: usize) -> Content {
         let block = &self.blocks[block as usize];
         let known = block.now.0.len() + block.durable.0.len();
@@ -165,8 +165,8 @@ impl Oracle {
         parts
     }
 
-    /// Records the start of a write. `None` if its outcome could not be told: it overlaps a write in flight, a write with FUA shares a
-    /// block with one, or a part of a block in doubt would be written.
+    /// Records the start of a write. `None` if its outcome could not be determined: the write overlaps another write in
+    /// flight, a write with FUA shares a block with another write, or it would write a part of a block in doubt.
     pub(super) fn begin_write(&mut self, offset: u64, data: &[u8], fua: bool) -> Option<u64> {
         let parts = self.parts(offset, data.len());
         let is_free = |(block, range, _): &(usize, Range<usize>, Range<usize>)| {
@@ -289,7 +289,7 @@ impl Oracle {
         self.flushes.remove(&id);
     }
 
-    /// Records a power failure: each block may have what it had at some moment since the last flush.
+    /// Records a power failure: each block may have any content that it had since the last flush.
     pub(super) fn lose_power(&mut self) {
         self.flushes.clear();
         for block in &mut self.blocks {
@@ -335,7 +335,7 @@ fn mismatch(
     )
 }
 
-/// Sectors in which a content differs from what was read.
+/// Sectors in which a content differs from the data read.
 fn differences(content: &Content, range: &Range<usize>, data: &[u8]) -> String {
     let sectors = content[range.clone()]
         .chunks(512)

@@ -1,4 +1,4 @@
-//! One run of an attack: its deployment, its oracle, and the steps that attacks have in common.
+//! One run of an attack: its deployment, its oracle, and steps common to all attacks.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,10 +18,10 @@ use super::{Attack, Settings};
 use crate::matrix::Layout;
 use crate::violation::{During as _, Violation};
 
-/// Time in which the front end must answer: longer than it waits for a service.
+/// Time limit for responses of the front end: longer than its wait for a service.
 const REPLY_LIMIT: Duration = Duration::from_secs(90);
 
-/// Time in which all blocks must be read, or be I/O errors.
+/// Time limit for reading all blocks, or getting I/O errors for them.
 const READ_LIMIT: Duration = Duration::from_secs(60);
 
 /// Result of a run.
@@ -84,7 +84,7 @@ impl<'a> Run<'a> {
             ..
         } = run;
         let broken = result.err().map(|violation| {
-            // A condition that an attack waited for in vain may be a consequence of the wrong content.
+            // A timeout of an attack may be a consequence of the wrong content.
             let violation = match wrong {
                 Some(wrong) if wrong != violation => {
                     Violation::new(format!("{wrong}; then: {violation}"))
@@ -134,7 +134,7 @@ impl<'a> Run<'a> {
         self.form().layout == Layout::Gga
     }
 
-    /// Some target.
+    /// A random target.
     pub(super) fn any_target(&mut self) -> usize {
         self.rng.usize(..self.form().targets())
     }
@@ -164,7 +164,8 @@ impl<'a> Run<'a> {
         Load::start(&self.storage, mix, self.seed ^ self.rng.u64(..))
     }
 
-    /// Writes every block, in whole or in two parts, and flushes. A set is whole then: on a busy machine, it may have lost a slow target meanwhile.
+    /// Writes every block, in whole or in two parts, and flushes. Then waits until a set has full redundancy: on a busy
+    /// machine, it may have detached a slow target.
     pub(super) fn fill(&mut self) -> Result<(), Violation> {
         let mut client = self.storage.connect()?;
         for block in 0..self.form().blocks {
@@ -216,7 +217,7 @@ impl<'a> Run<'a> {
         )
     }
 
-    /// Reads every block with a new client, and returns those that are I/O errors.
+    /// Reads every block with a new client, and returns the numbers of those whose reads fail.
     pub(super) fn failed_reads(&self) -> Result<Vec<u64>, Violation> {
         let size = self.form().block_size;
         let mut client = self.storage.connect()?;
@@ -301,13 +302,13 @@ impl<'a> Run<'a> {
         Ok(self.deployment.kill(&parts)?)
     }
 
-    /// Stops all processes in order, of a set when it is whole.
+    /// Stops all processes in order; for a set, once it has full redundancy.
     pub(super) fn stop(&mut self) -> Result<(), Violation> {
         self.wait_until_whole()?;
         self.stop_processes()
     }
 
-    /// Stops all processes in order; a target's exit status tells about its earlier sessions, too.
+    /// Stops all processes in order; a target's exit status also reflects its earlier sessions.
     pub(super) fn stop_processes(&mut self) -> Result<(), Violation> {
         for (part, exit) in self.deployment.stop()? {
             Violation::unless(
@@ -332,14 +333,14 @@ impl<'a> Run<'a> {
         self.write_some(&mut client, 6).map(drop)
     }
 
-    /// Begins with a new storage: with no backing file.
+    /// Starts with a new storage: without backing files.
     pub(super) fn renew(&mut self) {
         let form = self.form();
         let oracle = Oracle::new(form.block_size, form.blocks, self.is_set());
         *self.storage.oracle() = oracle;
     }
 
-    /// Starts all processes that are not running, and waits until a set is whole.
+    /// Starts all processes that are not running, and waits until a set has full redundancy.
     pub(super) fn start(&mut self) -> Result<(), Violation> {
         self.start_processes()?;
         self.wait_until_whole()
@@ -352,7 +353,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Kills a target of a set that is being used, and waits until the service goes on without it.
+    /// Kills a target of a set with an active session, and waits until the service continues without it.
     pub(super) fn lose(&mut self, target: usize) -> Result<(), Violation> {
         self.deployment.kill(&[Part::Target(target)])?;
         self.read_all("while a target is being lost")?;
@@ -395,14 +396,14 @@ impl<'a> Run<'a> {
         self.lose_unflushed()
     }
 
-    /// Loses changes of all disks, whose targets are down, and restarts the machines.
+    /// Loses unflushed changes of all disks, whose targets are stopped, and restarts the machines.
     pub(super) fn lose_unflushed(&mut self) -> Result<(), Violation> {
         let all: Vec<usize> = (0..self.form().targets()).collect();
         self.lose_unflushed_of(&all)?;
         clear_runtime_directories(&self.deployment)
     }
 
-    /// Loses changes of some disks, whose targets are down, and restarts their machines.
+    /// Loses unflushed changes of some disks, whose targets are stopped, and restarts their machines.
     pub(super) fn lose_unflushed_of(&mut self, targets: &[usize]) -> Result<(), Violation> {
         for &target in targets {
             let disk = self.deployment.backing_file(target);

@@ -1,4 +1,4 @@
-//! R7 and R9: sets are used only as they were created, and stop without a trace.
+//! R7 and R9: sets are used only with their original configuration, and are removed completely.
 
 use std::time::{Duration, Instant};
 
@@ -42,10 +42,10 @@ pub(super) const ATTACKS: &[Attack] = &[
     ),
 ];
 
-/// Time in which a use must be refused.
+/// Time within which a wrong configuration must be refused.
 const REFUSAL: Duration = Duration::from_secs(40);
 
-/// Ways to use a set in another way than it was created.
+/// Ways to use a set with a configuration other than its original one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Use {
     Matrix,
@@ -69,7 +69,7 @@ const USES: [Use; 13] = [
     Use::ZeroCopy(0),
     Use::ZeroCopy(1),
     Use::ZeroCopy(2),
-    // Twice as likely as the others.
+    // Listed twice, so that it is twice as likely as the others.
     Use::Matrix,
 ];
 
@@ -107,7 +107,7 @@ fn other_use(run: &mut Run<'_>) -> Result<(), Violation> {
         run.setup.service_flags.push(flag.to_owned());
     }
     run.start()?;
-    // The disks of a first set, with the same geometry.
+    // The disks of a first set, with the same geometry as the second.
     run.write_some_new()?;
     run.stop()?;
     let foreign = run.copies()?;
@@ -165,7 +165,7 @@ fn misuse(run: &mut Run<'_>, way: Use, matrix: &str, foreign: &[Vec<u8>]) -> Res
     }
     let said = run.deployment.log_of_all_starts(Part::FrontEnd).len();
     run.spawn(Part::Service)?;
-    // A set with a block size of its own has another size, so a client's connection to it is a violation, too.
+    // A set with another block size has another size, so a client's connection to it is also a violation.
     run.spawn(Part::FrontEnd)?;
     let storage = run.storage.clone();
     let user = std::thread::spawn(move || {
@@ -184,7 +184,7 @@ fn misuse(run: &mut Run<'_>, way: Use, matrix: &str, foreign: &[Vec<u8>]) -> Res
     while !is_refused(run) && Instant::now() < deadline {
         std::thread::sleep(TICK);
     }
-    // For a service that would not leave it at that.
+    // Time for a service that would continue after the refusal.
     run.sleep(500..1500);
     let is_refused = is_refused(run);
     let log = run.deployment.log(Part::Service)
@@ -226,7 +226,7 @@ fn changes(before: &[u8], now: &[u8]) -> Vec<usize> {
     offsets.take(8).collect()
 }
 
-/// Fails if the current session of the service has something to rebuild or to verify.
+/// Fails if the current session of the service has stripes to rebuild or to verify.
 fn expect_nothing_to_do(run: &mut Run<'_>, when: &str) -> Result<(), Violation> {
     run.wait_until_whole()?;
     let log = run.deployment.log(Part::Service);

@@ -14,9 +14,9 @@ use crate::matrix::Layout;
 use crate::processes::{self, FrontEndTimeouts};
 use crate::violation::Violation;
 
-/// Seconds without a response after which a service gives a peer up.
+/// Seconds without a response after which a service considers a peer failed.
 const CONTROL_TIMEOUT: &str = "8";
-/// Seconds after which a service gives up I/Os.
+/// Seconds after which a service fails I/Os.
 pub(super) const IO_TIMEOUT: u64 = 20;
 const FRONT_END_TIMEOUTS: FrontEndTimeouts = FrontEndTimeouts {
     control: "30",
@@ -32,9 +32,9 @@ const BOOT: &str = "mount --bind \"$0\" /proc/sys/kernel/random/boot_id && exec 
 pub(super) struct Setup<'a> {
     settings: &'a Settings,
     pub(super) form: Form,
-    /// Flags of the service besides those of the form.
+    /// Flags of the service in addition to those of the form.
     pub(super) service_flags: Vec<String>,
-    /// Order in which the service is told the targets.
+    /// Order in which the targets are given to the service.
     pub(super) order: Vec<usize>,
     /// Layout of the service, if it is not that of the targets.
     pub(super) service_layout: Option<Layout>,
@@ -44,8 +44,8 @@ pub(super) struct Setup<'a> {
     pub(super) target_script: Option<String>,
     /// `true` if the script adds the flag for the backing file.
     pub(super) has_disk_of_script: bool,
-    /// Boot identifiers of the targets' machines, if each target is on a machine of its own: with its boot identifier and its runtime
-    /// directory, and RDMA over loopback.
+    /// Boot identifiers of the targets' machines, if each target runs on a separate machine: with its own boot
+    /// identifier and runtime directory, and RDMA over loopback.
     boots: Option<Vec<u128>>,
 }
 
@@ -65,7 +65,7 @@ impl<'a> Setup<'a> {
         }
     }
 
-    /// Gives the processes of a deployment these flags, from their next start on.
+    /// Adds these flags to the processes of a deployment, from their next start on.
     pub(super) fn apply_to(&self, deployment: &mut Deployment) -> Result<(), Violation> {
         for target in 0..self.form.targets() {
             let command = self.target(target, deployment)?;
@@ -153,7 +153,7 @@ impl<'a> Setup<'a> {
         command
     }
 
-    /// Gives a target's machine another boot identifier, from its next start on.
+    /// Changes the boot identifier of a target's machine, from the target's next start on.
     pub(super) fn restart_machine(&mut self, target: usize) {
         if let Some(boots) = &mut self.boots {
             boots[target] += 1 << 32;
@@ -191,7 +191,7 @@ fn uuid(value: u128) -> String {
     parts.join("-") + "\n"
 }
 
-/// Returns `true` if processes can be started with a boot identifier of their own.
+/// Returns `true` if processes can be started with separate boot identifiers.
 pub(super) fn has_machines() -> bool {
     let Ok(file) = tempfile::NamedTempFile::new() else {
         return false;

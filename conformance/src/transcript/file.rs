@@ -76,7 +76,7 @@ impl Part {
 /// Reason why an entry, or the header, is malformed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
-    /// Its length prefix, in bytes, exceeds the limit.
+    /// The length prefix of an entry, in bytes, exceeds the limit.
     #[error("expected at most {MAX_ENTRY} bytes, its length says {0}")]
     TooLong(u64),
     #[error(transparent)]
@@ -123,7 +123,8 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Reads a transcript entry by entry. It holds one entry at a time, and allocates no more memory than the size of the file.
+/// Reads a transcript entry by entry. Only one entry is in memory at a time, and allocations do not exceed the size of
+/// the file.
 #[derive(Debug)]
 pub struct Reader<R> {
     source: BufReader<R>,
@@ -264,7 +265,7 @@ fn length(source: &mut impl Read, what: Part) -> Result<Option<u64>, Error> {
 pub struct Transcript {
     pub header: Header,
     pub entries: Vec<Entry>,
-    /// Text of [`Error::Truncated`] if the file is truncated within an entry. `entries` has the ones before.
+    /// Text of [`Error::Truncated`] if the file is truncated within an entry. `entries` contains the entries before it.
     pub truncated: Option<String>,
 }
 
@@ -575,7 +576,7 @@ mod tests {
         };
         let mut bytes = [&MAGIC[..], &header.encode_length_delimited_to_vec()].concat();
         assert!(matches!(refused(&bytes), Error::Version(2)));
-        // A length that exceeds the file is refused before anything is read.
+        // A length that exceeds the file is refused before any data is read.
         bytes.truncate(MAGIC.len());
         bytes.extend([0xff; 9]);
         let too_long = refused(&bytes);

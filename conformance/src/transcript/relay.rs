@@ -76,7 +76,7 @@ impl Relay {
     }
 }
 
-/// Accepts the next client; `None` if none connects soon.
+/// Accepts the next client; `None` if none connects within the polling interval.
 fn accept(listener: &TcpListener) -> io::Result<Option<TcpStream>> {
     let tick = Timespec::try_from(TICK).map_err(io::Error::other)?;
     match poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&tick)) {
@@ -86,7 +86,7 @@ fn accept(listener: &TcpListener) -> io::Result<Option<TcpStream>> {
     }
     match listener.accept() {
         Ok((client, _)) => Ok(Some(client)),
-        // It has disconnected before it was accepted.
+        // The client has disconnected before it was accepted.
         Err(error) if passing(&error) || error.kind() == ErrorKind::ConnectionAborted => Ok(None),
         Err(error) => Err(error),
     }
@@ -104,7 +104,7 @@ fn passing(error: &io::Error) -> bool {
 
 /// Timeout of a connection attempt.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
-/// Maximum number of bytes read, and forwarded, at once.
+/// Maximum number of bytes that are read and forwarded together.
 const CHUNK: usize = 65536;
 
 fn serve(
@@ -191,7 +191,7 @@ struct Session<'a, I> {
     server: TcpStream,
     interceptor: &'a I,
     place: Place,
-    /// `true` if the connection has failed, so that the other direction ends, too.
+    /// `true` if the connection has failed, which also ends the other direction.
     failed: AtomicBool,
     /// `true` if the interceptor has closed the connections; further input is dropped.
     cut: AtomicBool,
@@ -306,12 +306,12 @@ impl<I: Interceptor> Session<'_, I> {
         if let Some(rest) = splitter.rest() {
             self.observe(side, Event::Raw(rest.clone()));
             if self.interceptor.decides() && !self.is_cut() {
-                // The other side may have disconnected, too.
+                // The other side may also have disconnected.
                 let _ = self.forward(to, &rest);
             }
         }
         self.observe(side, Event::Closed);
-        // The other side may have disconnected, which its own direction reports.
+        // The other side may have disconnected, which the other direction reports.
         let _ = to.shutdown(Shutdown::Write);
     }
 
@@ -341,7 +341,8 @@ impl<I: Interceptor> Session<'_, I> {
         Ok(())
     }
 
-    /// Handles a failed connection with `side`: closes the other one in the same way, and ends this direction.
+    /// Handles a failed connection to `side`: closes the connection to the other side in the same way, and ends this
+    /// direction.
     fn fail(&self, side: Option<Side>, error: &io::Error) {
         if self.failed.swap(true, Ordering::AcqRel) {
             return;
@@ -363,7 +364,7 @@ fn event(piece: Piece) -> Event {
     }
 }
 
-/// Makes the drop of a connection reset it. If that fails, it is closed normally.
+/// Makes dropping a connection reset it. If the option cannot be set, the connection is closed normally.
 fn reset_when_dropped(stream: &TcpStream) {
     let _ = rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO));
 }
@@ -382,7 +383,7 @@ pub struct Place {
 /// Ways in which a relay closes a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// Both sides read the end of the stream.
+    /// Both sides read an end of stream.
     Close,
     /// Both sides get a reset.
     Reset,
@@ -395,7 +396,7 @@ pub enum Action {
     Pass,
     /// Forward these bytes instead, as if the same side had sent them; may be empty.
     Replace(Bytes),
-    /// As `Replace`, and then close the connections to both sides.
+    /// As `Replace`, but then closes the connections to both sides.
     Cut(Bytes, End),
 }
 
@@ -420,13 +421,13 @@ pub trait Interceptor: Sync {
         false
     }
 
-    /// Decides on a frame, or on bytes that are not a frame. Until it returns, this direction of the connection
+    /// Decides about a frame, or about bytes that are not a frame. Until it returns, this direction of the connection
     /// forwards nothing else.
     fn intercept(&self, _place: Place, _from: Side, _piece: &Piece) -> Action {
         Action::Pass
     }
 
-    /// Called repeatedly while there is no input from this side; returns an action of the interceptor's own.
+    /// Called repeatedly while there is no input from this side; returns an action that the interceptor initiates.
     fn interrupt(&self, _place: Place, _from: Side) -> Action {
         Action::Pass
     }
@@ -501,7 +502,7 @@ impl<W: Write> Recorder<W> {
     ///
     /// # Errors
     ///
-    /// The first failure of the sink; the transcript is valid up to there.
+    /// The first failure of the sink; the transcript is valid up to the failure.
     pub fn finish(self) -> io::Result<Summary> {
         let place = Place {
             channel: 0,
@@ -639,7 +640,7 @@ mod tests {
             let mut client = TcpStream::connect(relay).expect("the relay");
             client.write_all(&half).expect("the server listens");
             let (mut stream, _) = listener.accept().expect("a client");
-            // It is forwarded although it is incomplete.
+            // An incomplete frame is forwarded.
             let mut came = [0; 7];
             stream.read_exact(&mut came).expect("the client's bytes");
             drop(client);
@@ -662,7 +663,7 @@ mod tests {
         let entries = recorded(address, |relay| {
             let mut client = TcpStream::connect(relay).expect("the relay");
             let (mut stream, _) = listener.accept().expect("a client");
-            // Once a byte has arrived, the relay is connected; a failed connection would be another failure.
+            // Once a byte has arrived, the relay is connected; a failed connection would be a different failure.
             client.write_all(&[0]).expect("the relay reads");
             stream.read_exact(&mut [0]).expect("the client's byte");
             rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO))

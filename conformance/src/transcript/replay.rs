@@ -1,8 +1,8 @@
 //! Replay of one side of a recorded session against a live program.
 //!
-//! Recorded messages of this side are sent, and those of the other side compared field by field, in the recorded
-//! order. Values that differ between runs are replaced: exports of memory and of RDMA contexts are real ones of this
-//! process, and received ones are used, so that a program fails that answers with an invalid export.
+//! Recorded messages of this side are sent, and those of the other side compared field by field, in the recorded order.
+//! Values that differ between runs are replaced: exports of memory and of RDMA contexts are real ones of this process,
+//! and received exports are used, so that a program that answers with an invalid export fails.
 //!
 //! A [`Script`] is a session of a transcript. [`against_target`] replays the service, [`against_service`] the target.
 
@@ -25,11 +25,11 @@ pub struct Settings {
     pub device: String,
     /// Timeout of an answer.
     pub timeout: Duration,
-    /// Timeout of one session with a service, from the wait for its connection to its end, whatever its initiator
-    /// does; `None` disables it.
+    /// Timeout of one session with a service, from the wait for its connection to its end, regardless of its initiator;
+    /// `None` disables it.
     pub session_timeout: Option<Duration>,
-    /// `true` if the ids of a live service's requests are compared, too: those of another implementation, or with
-    /// another initiator, may differ. A target's responses always have the ids of their requests.
+    /// `true` if the ids of a live service's requests are compared, too: ids of another implementation, or with another
+    /// initiator, may differ. A target's responses always have the ids of their requests.
     pub compare_ids: bool,
     /// `true` to read a block through the live connections once a target has started.
     pub probe: bool,
@@ -124,7 +124,7 @@ impl Script {
     ///
     /// # Errors
     ///
-    /// There is none, or the transcript is truncated: missing events could not be checked.
+    /// The channel has no session, or the transcript is truncated, so that missing events could not be checked.
     pub fn all(transcript: &Transcript, channel: u32) -> Result<Vec<Self>, NoScript> {
         if let Some(truncated) = &transcript.truncated {
             return Err(NoScript::Truncated(truncated.clone()));
@@ -245,13 +245,13 @@ impl Journal {
         self.stopped.get_or_insert((entry, why));
     }
 
-    /// Returns the cases, including one, not run, for each step of the side under test after the entry at which the
-    /// replay was abandoned.
+    /// Returns the cases, including a case with the result "not run" for each step of the side under test after the
+    /// entry at which the replay was abandoned.
     fn finish(mut self, script: &Script, tested: Side) -> Vec<Case> {
         let (rest, left) = match self.stopped {
             Some((entry, why)) => {
                 let mut rest = script.steps.iter().filter(|step| step.entry >= entry);
-                // The failed step is a case of its own, whichever side it belongs to.
+                // The failed step is a separate case, whichever side it belongs to.
                 let failed = rest.next().map_or_else(String::new, name);
                 self.cases.push(Case::new(
                     &self.suite,

@@ -1,4 +1,4 @@
-//! Connection to a TCP server that may not listen yet.
+//! Connection to a TCP server that may not be listening yet.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -25,7 +25,7 @@ pub(super) const RETRY: Duration = Duration::from_millis(100);
 /// Interval between polls of a lookup that has no answer yet.
 const RESOLVER_POLL: Duration = Duration::from_millis(5);
 
-/// Timeout of an attempt to connect to one of several addresses of a name. The last one has the caller's timeout.
+/// Timeout of an attempt to connect to one of several addresses of a name. The last address has the caller's timeout.
 const ATTEMPT: Duration = Duration::from_secs(1);
 
 /// Connects to a server, with retries while it refuses connections or the resolver is temporarily unavailable. A host
@@ -58,7 +58,7 @@ pub(super) struct Untried {
     addresses: std::vec::IntoIter<SocketAddr>,
     /// `true` if an earlier address has refused the connection: the server may be starting there.
     was_refused: bool,
-    /// Time at which the current attempt is abandoned; `None` if there is no further address.
+    /// Time at which the current attempt is abandoned; `None` for the last address.
     next_at: Option<Instant>,
 }
 
@@ -109,7 +109,7 @@ impl TcpClientChannel {
         Ok(())
     }
 
-    /// Continues with the TLS handshake, if there is one. Returns `true` once it is complete.
+    /// Continues the TLS handshake, if TLS is used. Returns `true` once it is complete.
     fn shake_hands(&mut self) -> Result<bool, Failure> {
         let retry_at = Instant::now();
         let state = std::mem::replace(&mut self.state, Client::Refused { retry_at });
@@ -145,7 +145,7 @@ impl TcpClientChannel {
         matches!(self.state, Client::Refused { .. })
     }
 
-    /// Failure of the last attempt, until there is a connection.
+    /// Failure of the last attempt, until a connection is established.
     #[must_use]
     pub fn trouble(&self) -> Option<&Failure> {
         self.trouble.as_ref()
@@ -256,8 +256,9 @@ fn start_at(address: SocketAddr) -> io::Result<TcpStream> {
     }
 }
 
-/// Returns `true` if a socket is connected to itself. Connecting to a local port without a listener can, about once
-/// in ten thousand attempts, use that port as the client's own: TCP then connects the socket to itself.
+/// Returns `true` if a socket is connected to itself. When a client connects to a local port without a listener, the
+/// kernel may select the same port for the client, about once in ten thousand attempts: TCP then connects the socket to
+/// itself.
 fn is_self_connected(stream: &TcpStream) -> bool {
     matches!((stream.local_addr(), stream.peer_addr()), (Ok(local), Ok(peer)) if local == peer)
 }

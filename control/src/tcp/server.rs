@@ -24,10 +24,10 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Maximum number of connections accepted per call of `poll`.
 const ACCEPTS_PER_POLL: usize = 64;
 
-/// Listens, and serves one client at a time: the first that sends a request which begins a session.
+/// Listens, and serves one client at a time: the first client that sends a request which begins a session.
 ///
-/// Connections that have not sent such a request wait side by side, so that a port probe or an idle connection does
-/// not lock out a client; their number is limited, and further ones displace the oldest. [`ChannelEvent::Connected`]
+/// Connections that have not sent such a request wait concurrently, so that a port probe or an idle connection does not
+/// lock out a client; their number is limited, and further ones displace the oldest. [`ChannelEvent::Connected`]
 /// reports that one of them has begun a session. Other connections are refused during that session.
 #[derive(Debug)]
 pub struct TcpServerChannel {
@@ -94,7 +94,7 @@ impl TcpServerChannel {
         Self::listen_at(&Host::Ip(Ipv4Addr::UNSPECIFIED.into()), port, opens)
     }
 
-    /// Listens on one address of this machine, the first of the host's addresses that is usable; port 0 selects a free one.
+    /// Listens on the first usable address of the host, which must be this machine; port 0 selects a free one.
     ///
     /// # Errors
     ///
@@ -169,8 +169,8 @@ impl TcpServerChannel {
         self.is_paused = is_paused;
     }
 
-    /// Disconnects the client, if there is one, so that the next can be served. Waits up to `within` for sent messages
-    /// to leave first.
+    /// Disconnects the client, if there is one, so that the next client can be served. First waits up to `within` until
+    /// sent messages have left the process.
     pub fn next_client(&mut self, within: Duration) {
         self.flush(within);
         self.client = None;
@@ -178,8 +178,8 @@ impl TcpServerChannel {
         self.is_paused = false;
     }
 
-    /// Accepts a connection, if there is one: it waits for its first request, or is refused while a client is connected.
-    /// Returns `true` if there was one.
+    /// Accepts a pending connection, which waits for its first request, or is refused while a client is connected.
+    /// Returns `true` if a connection was pending.
     pub(super) fn accept(&mut self) -> bool {
         let now = Instant::now();
         if self.accept_again_at.is_some_and(|at| now < at) {
@@ -237,7 +237,7 @@ impl TcpServerChannel {
 
     /// Closes the oldest waiting connection from this address: a client sends its request as soon as it is connected.
     fn displace(&mut self, address: IpAddr) {
-        // In order of arrival: see `begin`.
+        // Connections are in order of arrival: see `begin`.
         let mut waiting = self.waiting.iter();
         if let Some(index) = waiting.position(|waiting| waiting.address == address) {
             let message = "expected a request that begins a session, got none before too many further connections";
@@ -248,7 +248,7 @@ impl TcpServerChannel {
 
     /// Reports to a waiting connection why it is not served, and closes it.
     fn end_waiting(&mut self, index: usize, failure: &Failure) {
-        // `remove`, not `swap_remove`: the others stay in order.
+        // `remove`, not `swap_remove`, to keep the order of the other connections.
         let waiting = self.waiting.remove(index);
         self.connections.release(waiting.address);
         tracing::info!("{}: {failure}", waiting.stream.peer());
@@ -283,7 +283,7 @@ impl TcpServerChannel {
     }
 }
 
-/// Reports to a further client that another one is being served.
+/// Informs another client that a client is already being served.
 fn refuse(client: MessageStream) {
     let message = "this storage target serves another client and only one at a time";
     tracing::warn!("refused a further client: {}", client.peer());
@@ -324,14 +324,14 @@ impl ControlChannel for TcpServerChannel {
         if let Some(request) = self.first_request.take() {
             return Ok(Some(ChannelEvent::Message(request)));
         }
-        // The client first: if it has disconnected, the next one need not be refused.
+        // The client is polled first: if it has disconnected, the next client need not be refused.
         if let Some(client) = &mut self.client
             && !self.is_paused
             && let Some(event) = client.poll()?
         {
             return Ok(Some(event));
         }
-        // Waiting connections are checked before each further one: some may have been closed.
+        // Waiting connections are checked before each accept: some may have been closed.
         for _ in 0..ACCEPTS_PER_POLL {
             if let Some(event) = self.begin() {
                 return Ok(Some(event));
@@ -352,7 +352,7 @@ impl ControlChannel for TcpServerChannel {
         if let Some(client) = client.filter(|_| !self.is_paused) {
             client.interest(interest);
         }
-        // Their requests are read once there is no client.
+        // Requests of other connections are read once there is no client.
         for waiting in self.waiting.iter().filter(|_| client.is_none()) {
             waiting.stream.interest(interest);
             if let Some(deadline) = &waiting.deadline {

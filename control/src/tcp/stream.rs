@@ -27,7 +27,7 @@ fn keep_alive(stream: &TcpStream) -> std::io::Result<()> {
     sockopt::set_tcp_keepidle(stream, ASK_AFTER)?;
     sockopt::set_tcp_keepintvl(stream, ASK_EVERY)?;
     sockopt::set_tcp_keepcnt(stream, ASK_TIMES)?;
-    // The same limit for a peer that does not acknowledge data.
+    // The same limit applies to a peer that does not acknowledge data.
     let timeout = ASK_AFTER + ASK_EVERY * ASK_TIMES;
     sockopt::set_tcp_user_timeout(
         stream,
@@ -74,7 +74,7 @@ impl MessageStream {
         &self.transport.socket
     }
 
-    /// Continues with the TLS handshake, if there is one. Returns `true` once it is complete.
+    /// Continues the TLS handshake, if TLS is used. Returns `true` once it is complete.
     pub(super) fn handshake(&mut self) -> io::Result<bool> {
         self.transport.handshake()
     }

@@ -150,7 +150,7 @@ impl Drop for Transport {
     fn drop(&mut self) {
         if let Some(tls) = &mut self.tls {
             tls.send_close_notify();
-            // Without blocking.
+            // Does not block.
             let _ = self.send_held_back();
         }
     }
@@ -162,7 +162,7 @@ struct Refused {
     error: rustls::Error,
 }
 
-/// The remedy, as the end of a message.
+/// Remedy for a TLS error, appended to the message.
 fn hint(error: &rustls::Error) -> &'static str {
     use rustls::{AlertDescription as Alert, CertificateError as Certificate, Error};
     match error {

@@ -2,11 +2,11 @@
 //!
 //! Functions whose current counterpart is in [`EARLIER_FUNCTIONS`](crate::EARLIER_FUNCTIONS) are not repeated here
 //! unless there is more to say. Sources are the published headers of 2.5, 2.6 and 3.0, and programs of 2.9, 2.10 and
-//! 3.1 to 3.3: what 2.6 has and 3.0 has not counts as gone in 2.9.
+//! 3.1 to 3.3: names that 2.6 has and 3.0 lacks are assumed to be removed in 2.9.
 
 use crate::Release;
 
-/// Major and minor number of a release of which the changes are known.
+/// Major and minor number of a release whose changes are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
     /// Major number.
@@ -70,7 +70,7 @@ pub struct Change {
     pub name: &'static str,
     /// The first release that has the name in this form.
     pub since: Version,
-    /// The last release that has it.
+    /// The last release that has the name.
     pub until: Version,
     /// The symbol in the next release.
     pub effect: Effect,
@@ -85,13 +85,13 @@ pub enum Effect {
     Renamed(&'static str),
     /// Another name with other arguments, or another meaning.
     Replaced(&'static str),
-    /// Nothing that takes its place one to one; the note says what to use.
+    /// Removed without a direct replacement; the note names alternatives.
     Removed,
     /// The same name with other arguments.
     Arguments(Arguments),
 }
 
-/// How a call with other arguments is recognised.
+/// Criterion by which a call with other arguments is recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arguments {
     /// By their number.
@@ -101,7 +101,7 @@ pub enum Arguments {
         /// Number of arguments since the change.
         after: usize,
     },
-    /// By the type of one of them.
+    /// The type of an argument.
     Type {
         /// Position of the argument, from 0.
         index: usize,
@@ -110,7 +110,7 @@ pub enum Arguments {
         /// The type, without pointers, since the change.
         after: &'static str,
     },
-    /// By the identifier that is one of them.
+    /// The identifier of an argument.
     Prefix {
         /// Position of the argument, from 0.
         index: usize,
@@ -367,7 +367,8 @@ changes! {
     }
 }
 
-/// Headers of 2.5 and 2.6 with those that they include, directly or not; later ones include only the basic types.
+/// Headers of 2.5 and 2.6, with the headers that they include directly or indirectly; later releases include only the
+/// basic types.
 pub const EARLIER_INCLUDES: &[(&str, &[&str])] = &[
     (
         "doca_aes_gcm.h",
@@ -431,7 +432,7 @@ mod tests {
         RENAMED_HANDLES, headers,
     };
 
-    /// All names of the current release that the tables have.
+    /// All names of the current release in the tables.
     fn current() -> BTreeSet<&'static str> {
         let functions = headers().iter().flat_map(|header| header.functions);
         let files = headers().iter().map(|header| header.name);

@@ -7,18 +7,18 @@ pub struct DocumentedError {
     pub function: &'static str,
     /// Name of the error without `DOCA_ERROR_`.
     pub error: &'static str,
-    /// The condition that it is returned for.
+    /// The condition for which the error is returned.
     pub condition: &'static str,
-    /// How the tests provoke it.
+    /// How the tests provoke the error.
     pub provocation: Provocation,
 }
 
 /// How the tests provoke an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Provocation {
-    /// Generated calls: each pointer argument in turn is NULL, or a number out of range, and the others are valid.
+    /// Generated calls: each pointer argument in turn is NULL, or a number is out of range, while the others are valid.
     Null,
-    /// A generated call with valid arguments, the objects of which are started.
+    /// A generated call with valid arguments, after their objects were started.
     Started,
     /// A second generated call with valid arguments, of a pool with one task.
     Exhausted,
@@ -35,9 +35,9 @@ pub enum Provocation {
 pub enum Reason {
     /// Memory or a lock cannot be allocated: softdoca aborts, as Rust programs do, or the kernel ends the process.
     Memory,
-    /// The operating system fails where softdoca does not ask it.
+    /// An error of the operating system, in a place where softdoca makes no system call.
     System,
-    /// A driver fails: there is none.
+    /// A driver fails, but softdoca has no driver.
     Driver,
     /// A device lacks a capability, or its port an address: every emulated device has all.
     Device,
@@ -47,9 +47,10 @@ pub enum Reason {
     Corruption,
     /// The documentation does not state a condition.
     Unstated,
-    /// No order of calls leads to the condition.
+    /// No sequence of calls leads to the condition.
     Unreachable,
-    /// The text contradicts itself, or programs that work on hardware: `SEMANTICS.md` says what softdoca does.
+    /// The documentation contradicts itself, or programs that work on hardware: `SEMANTICS.md` describes softdoca's
+    /// behaviour.
     Choice,
 }
 

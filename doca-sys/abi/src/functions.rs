@@ -1,6 +1,6 @@
 //! The table of functions, its uses, and types that represent the tables of this crate as values.
 //!
-//! The table is a set of macros, one per header, that hand their declarations to another macro; see
+//! The table is a set of macros, one per header, that pass their declarations to another macro; see
 //! [`doca_functions!`](crate::doca_functions).
 
 mod accelerators;
@@ -15,11 +15,11 @@ mod sync_event;
 
 use crate::{Earlier, Release};
 
-/// Hands every header's function declarations to the macro `$callback`, one call per header.
+/// Passes every header's function declarations to the macro `$callback`, one call per header.
 ///
-/// `$callback` gets `[$arguments] header "doca_x.h";` and then any number of
-/// `#[doc = "…"] fn name(param: type, …) -> type;`, where the `->` part is absent for `void`. The types are names of
-/// this crate, so what the callback expands to needs `use doca_abi::*` in scope.
+/// `$callback` gets `[$arguments] header "doca_x.h";` and then any number of `#[doc = "…"] fn name(param: type, …) ->
+/// type;`, where the `->` part is absent for `void`. The types are names of this crate, so the expansion of the
+/// callback needs `use doca_abi::*` in scope.
 ///
 /// ```
 /// macro_rules! count {
@@ -194,7 +194,7 @@ macro_rules! earlier {
 /// Functions of earlier releases: see [`doca_earlier_functions!`](crate::doca_earlier_functions).
 pub const EARLIER_FUNCTIONS: &[Earlier<EarlierFunction>] = crate::doca_earlier_functions!(earlier);
 
-/// Functions that NVIDIA's headers define inline: its libraries do not have these symbols, softdoca does.
+/// Functions that NVIDIA's headers define inline: its libraries lack these symbols, softdoca's has them.
 pub const INLINE_IN_SDK: &[&str] = &[
     "doca_version",
     "doca_buf_inventory_buf_get_by_addr",
@@ -222,7 +222,7 @@ impl Type {
         self.0.rsplit([' ', '*']).next().unwrap_or(self.0)
     }
 
-    /// The pointers, outermost first: `*mut *const c_void` has `Mut`, `Const`.
+    /// The pointers, outermost first: `*mut *const c_void` has `Mut`, then `Const`.
     pub fn pointers(self) -> impl Iterator<Item = Pointer> {
         // The spacing of tokens is up to the compiler.
         self.0.split('*').skip(1).map(|pointer| {
@@ -262,9 +262,9 @@ pub struct FunctionDecl {
 /// A function of releases before the current one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EarlierFunction {
-    /// Its declaration, without documentation.
+    /// Declaration of the function, without documentation.
     pub function: FunctionDecl,
-    /// The symbol that the library exports: the name, or another one if a current function has the name.
+    /// The symbol that the library exports: the name, or another symbol if a current function has this name.
     pub symbol: &'static str,
     /// The current function that it calls; `None` if softdoca defines it.
     pub current: Option<&'static str>,
@@ -299,9 +299,9 @@ pub struct EnumDecl {
 pub struct EnumValue {
     /// Name of the constant.
     pub name: &'static str,
-    /// Its value.
+    /// Numeric value of the constant.
     pub value: u32,
-    /// One line that explains it. For `doca_error_t` this is the description of the error.
+    /// One line that explains the value. For `doca_error_t`, this is the description of the error.
     pub doc: &'static str,
 }
 
@@ -338,7 +338,7 @@ pub struct ConstantDecl {
     pub header: &'static str,
     /// Name of the macro.
     pub name: &'static str,
-    /// Its value.
+    /// Numeric value of the constant.
     pub value: u64,
     /// One line of documentation.
     pub doc: &'static str,

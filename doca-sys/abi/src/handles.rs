@@ -15,7 +15,7 @@ macro_rules! handles {
             #[repr(C)]
             pub struct $name {
                 _opaque: [u8; 0],
-                // Neither Send nor Sync nor Unpin: nothing is known about the object.
+                // Neither Send nor Sync nor Unpin, because the C object is opaque.
                 _marker: PhantomData<(*mut u8, PhantomPinned)>,
             }
         )+)+
@@ -192,9 +192,9 @@ handles! {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union doca_data {
-    /// As a pointer.
+    /// The value as a pointer.
     pub ptr: *mut c_void,
-    /// As an integer.
+    /// The value as an integer.
     pub u64: u64,
 }
 

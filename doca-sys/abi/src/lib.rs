@@ -2,14 +2,14 @@
 //!
 //! All declarations that must agree on the ABI are generated from these tables: the extern block of `doca-sys`, the
 //! compile-time check that softdoca's definitions have the declared types ([`check_definitions!`]), and the C headers,
-//! which are written from [`ENUMS`], [`HANDLES`], [`CALLBACKS`] and [`headers`]. A second, handwritten declaration of a
-//! function would link silently even if it were wrong; this crate makes such declarations unnecessary.
+//! which are generated from [`ENUMS`], [`HANDLES`], [`CALLBACKS`] and [`headers`]. A second, handwritten declaration of
+//! a function would link silently even if it were wrong; this crate makes such declarations unnecessary.
 //!
 //! Items have the names of the C API. Enums are integers with constants and not Rust enums, because the other side of
 //! an ABI may send any value.
 //!
-//! This is the API of DOCA 3.3, as far as its storage applications and the Comch and RDMA samples use it. What earlier
-//! releases declare differently is in [`EARLIER_FUNCTIONS`] and in the tables beside it.
+//! This is the API of DOCA 3.3, as far as its storage applications and the Comch and RDMA samples use it. Differing
+//! declarations of earlier releases are in [`EARLIER_FUNCTIONS`] and in the related tables.
 
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,7 +1,7 @@
-//! Releases, and what earlier ones declare differently: types, callbacks, enums, functions.
+//! Releases, and the differing declarations of earlier ones: types, callbacks, enums, functions.
 //!
-//! The rest of this crate is the current release. An earlier one has what is listed here for it, and all of the current
-//! release except what is listed as [`ADDED`] later, or in a library that [`UNADAPTED`] names.
+//! The rest of this crate describes the current release. An earlier release has the declarations listed here for it,
+//! and those of the current release except for names that were [`ADDED`] later and headers in [`UNADAPTED`].
 
 use crate::*;
 
@@ -52,22 +52,22 @@ pub const RELEASE_MARKER: &str = "softdoca is installed for release ";
 /// A declaration of some releases before the current one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Earlier<T> {
-    /// The first release that has it.
+    /// The first release that has the declaration.
     pub since: Release,
-    /// The last release that has it.
+    /// The last release that has the name.
     pub until: Release,
     /// The declaration.
     pub decl: T,
 }
 
 impl<T> Earlier<T> {
-    /// `true` if a release has it.
+    /// `true` if a release has the declaration.
     pub fn is_in(&self, release: Release) -> bool {
         (self.since..=self.until).contains(&release)
     }
 }
 
-/// 2 to the power of a number of tasks that 2.5 takes as a logarithm; the largest number if that is too large.
+/// 2 to the power of a number of tasks that 2.5 takes as a logarithm; `u32::MAX` if the exponent is too large.
 pub const fn power_of_two(exponent: u8) -> u32 {
     match 1_u32.checked_shl(exponent as u32) {
         Some(number) => number,
@@ -151,7 +151,7 @@ macro_rules! earlier_callbacks {
     (@type $name:ident $current:ident $other:ident) => {};
 }
 
-// One Rust type serves all releases: a function gets the same registers for a length of 32 and of 64 bits (softdoca
+// One Rust type serves all releases: a function receives the same registers for lengths of 32 and of 64 bits (softdoca
 // passes 64), and for the two values of a bool and of a byte.
 earlier_callbacks! {
     header "doca_sync_event.h" since V2_5 until V2_6;
@@ -233,7 +233,7 @@ earlier_callbacks! {
     ) = doca_comch_producer_task_send_completion_cb_t, "Called when a message of the fast path was sent, or failed.";
 }
 
-/// Enums of earlier releases; one with the name of a current enum replaces it.
+/// Enums of earlier releases; an enum with the name of a current enum replaces it.
 pub const EARLIER_ENUMS: &[Earlier<EnumDecl>] = &[
     Earlier {
         since: Release::V2_5,
@@ -307,8 +307,8 @@ pub const EARLIER_ENUMS: &[Earlier<EnumDecl>] = &[
     },
 ];
 
-/// Headers, and functions, enums and types of callbacks of other headers, that a release has and the one named here did
-/// not have yet.
+/// Headers, and functions, enums and types of callbacks of other headers, that later releases have, but the release
+/// named here does not.
 pub const ADDED: &[(Release, &[&str])] = &[
     (
         Release::V2_5,
@@ -490,7 +490,7 @@ pub const ADDED: &[(Release, &[&str])] = &[
             "doca_sha_cap_get_max_num_tasks",
         ],
     ),
-    // As 3.0: the headers of 2.9 are not public.
+    // Same as 3.0, because the headers of 2.9 are not public.
     (
         Release::V2_9,
         &[
@@ -513,8 +513,8 @@ pub const ADDED: &[(Release, &[&str])] = &[
     ),
 ];
 
-/// Headers whose 2.x declarations softdoca does not have: arrays of bufs are for the DPA and GPUs, which are not emulated.
-/// Installations of the release named here, and of those before, do not have them.
+/// Headers whose 2.x declarations softdoca does not have: arrays of bufs are for the DPA and GPUs, which are not
+/// emulated. Installations of the named release, and of earlier ones, omit them.
 pub const UNADAPTED: &[(Release, &[&str])] = &[(Release::V2_6, &["doca_buf_array.h"])];
 
 /// `true` if a release has the current declaration of a name or header.

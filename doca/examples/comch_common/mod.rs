@@ -80,7 +80,7 @@ impl ClientSide {
     }
 }
 
-/// Waits for an event that `wanted` accepts.
+/// Waits for an event for which `wanted` returns a value.
 pub fn wait<T>(pe: &Pe, mut wanted: impl FnMut(ComchEvent) -> Option<T>) -> Result<T> {
     loop {
         match pe.poll() {

@@ -111,7 +111,7 @@ impl Peer {
         Ok(())
     }
 
-    /// A buf with these bytes.
+    /// A buf that contains these bytes.
     pub fn message(&self, bytes: &[u8]) -> Result<Buf> {
         let buf = self.inventory.buf(&self.messages, 0, MESSAGE)?;
         buf.write_data(bytes)?;

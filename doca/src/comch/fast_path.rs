@@ -14,7 +14,7 @@ use crate::{Buf, Connection, Error, ErrorCode, Mmap, Pe, Result, Task};
 
 /// The receiving side of a connection's fast path.
 ///
-/// The peer learns its id by [`ComchEvent::ConsumerAdded`](crate::ComchEvent::ConsumerAdded) and sends to it with a
+/// The peer receives its id in [`ComchEvent::ConsumerAdded`](crate::ComchEvent::ConsumerAdded) and sends to it with a
 /// [`Producer`](crate::Producer). It may be started by another thread than that of the server or client, on its own
 /// progress engine.
 ///
@@ -69,14 +69,14 @@ impl Consumer {
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::NOT_PERMITTED`] without that permission, [`ErrorCode::NOT_CONNECTED`] if the peer is gone; those of
-    /// `doca_ctx_start` and of the functions that create the consumer.
+    /// [`ErrorCode::NOT_PERMITTED`] without that permission, [`ErrorCode::NOT_CONNECTED`] if the peer has disconnected;
+    /// those of `doca_ctx_start` and of the functions that create the consumer.
     pub fn start(pe: &Pe, connection: &Connection, mmap: &Mmap, max_tasks: u32) -> Result<Self> {
         Self::create(pe, connection, mmap, max_tasks, None)
     }
 
-    /// As [`start`](Self::start), for [slots](Self::receive_into): `H` handles the completions. The engine is that of a
-    /// [`WorkerPe`](crate::WorkerPe) with the handler's type of workers.
+    /// As [`start`](Self::start), for [slots](Self::receive_into): `H` handles the completions. The engine must be that
+    /// of a [`WorkerPe`](crate::WorkerPe) with the handler's type of workers.
     ///
     /// # Errors
     ///
@@ -239,7 +239,7 @@ impl Consumer {
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::TIME_OUT`] if it does not become idle. The consumer is leaked then.
+    /// [`ErrorCode::TIME_OUT`] if it does not become idle. The consumer is then leaked.
     pub fn stop(self) -> Result<()> {
         self.context.close()
     }
@@ -254,9 +254,9 @@ pub struct PostRecvTask {
 /// Sender and immediate data of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReceivedMessage {
-    /// Id of the producer that sent it.
+    /// Id of the producer that sent the message.
     pub producer_id: u32,
-    /// The immediate data; empty if there was none.
+    /// The immediate data; empty if the message had none.
     pub immediate: Vec<u8>,
 }
 
@@ -347,14 +347,14 @@ impl Producer {
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::NOT_CONNECTED`](crate::ErrorCode::NOT_CONNECTED) if the peer is gone; those of `doca_ctx_start` and
-    /// of the functions that create the producer.
+    /// [`ErrorCode::NOT_CONNECTED`](crate::ErrorCode::NOT_CONNECTED) if the peer has disconnected; those of
+    /// `doca_ctx_start` and of the functions that create the producer.
     pub fn start(pe: &Pe, connection: &Connection, max_tasks: u32) -> Result<Self> {
         Self::create(pe, connection, max_tasks, None)
     }
 
-    /// As [`start`](Self::start), for [slots](Self::send_from): `H` handles the completions. The engine is that of a
-    /// [`WorkerPe`](crate::WorkerPe) with the handler's type of workers.
+    /// As [`start`](Self::start), for [slots](Self::send_from): `H` handles the completions. The engine must be that of
+    /// a [`WorkerPe`](crate::WorkerPe) with the handler's type of workers.
     ///
     /// # Errors
     ///
@@ -461,7 +461,7 @@ impl Producer {
         const OPERATION: &str = "doca_comch_producer_task_send_alloc_init";
         slots::check_queued(OPERATION, &self.handler)?;
         let mut task = ptr::null_mut();
-        // The C parameter is not const; NULL stands for no data.
+        // The C parameter is not const; NULL means that there is no data.
         let mut immediate = immediate.to_vec();
         let len = u32::try_from(immediate.len()).unwrap_or(u32::MAX);
         let data = if len == 0 {
@@ -492,7 +492,7 @@ impl Producer {
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::TIME_OUT`](crate::ErrorCode::TIME_OUT) if it does not become idle. The producer is leaked then.
+    /// [`ErrorCode::TIME_OUT`](crate::ErrorCode::TIME_OUT) if it does not become idle. The producer is then leaked.
     pub fn stop(self) -> Result<()> {
         self.context.close()
     }

@@ -1,13 +1,14 @@
 //! Copies between private memory and memory that devices, other processes and other threads access concurrently.
 //!
-//! In Rust's memory model, an ordinary copy of such memory is a data race, whatever the hardware does. So each byte of it is accessed
-//! atomically, with relaxed ordering. Blocks are copied by inline assembly, which is opaque to the compiler and as fast as `memcpy` in the
-//! case that matters: out of the cache of another core. Words of eight bytes are not an alternative: accesses of different sizes to the
-//! same bytes are a race as well, and twice as slow.
+//! In Rust's memory model, an ordinary copy of such memory is a data race, regardless of the hardware. Therefore each
+//! byte of it is accessed atomically, with relaxed ordering. Blocks are copied by inline assembly, which is opaque to
+//! the compiler and as fast as `memcpy` in the most relevant case, data in the cache of another core. Words of eight
+//! bytes are not an alternative: accesses of different sizes to the same bytes are also a race, and half as fast.
 //!
-//! The C library's `memcpy` is not an alternative for large pieces either: it uses `rep movsb`, which is 15 to 25 times slower on AMD's
-//! Zen 3 and Zen 4 if the page offset of the destination is up to 63 bytes higher than that of the source. That is common here: `malloc`
-//! places large buffers 16 bytes after the start of a page, and regions start at the start of a page.
+//! The C library's `memcpy` is not an alternative for large pieces, either: it uses `rep movsb`, which is 15 to 25
+//! times slower on AMD's Zen 3 and Zen 4 if the page offset of the destination is up to 63 bytes higher than that of
+//! the source. That is common here: `malloc` places large buffers 16 bytes after the start of a page, and regions start
+//! at the start of a page.
 //!
 //! This file depends only on the standard library: `tests/races` also compiles it for ThreadSanitizer.
 
@@ -36,7 +37,7 @@ unsafe impl Send for SharedBytes {}
 unsafe impl Sync for SharedBytes {}
 
 impl SharedBytes {
-    /// The `len` bytes from `start` on.
+    /// The `len` bytes starting at `start`.
     ///
     /// # Safety
     ///
@@ -95,7 +96,7 @@ impl SharedBytes {
             source.read(source_offset + done, bytes)?;
             self.write(offset + done, bytes)
         };
-        // If they overlap, bytes must be copied before they are overwritten.
+        // If the ranges overlap, bytes must be copied before they are overwritten.
         if to <= from {
             pieces(len).try_for_each(copy)
         } else {
@@ -262,7 +263,7 @@ unsafe fn move_wide_blocks(from: *const u8, to: *mut u8, len: usize) -> usize {
     wide
 }
 
-/// As on x86-64.
+/// As in the version for x86-64.
 ///
 /// # Safety
 ///
@@ -293,7 +294,7 @@ unsafe fn move_blocks(from: *const u8, to: *mut u8, len: usize) -> usize {
     all
 }
 
-/// Moves no bytes, on a processor without such instructions: the caller copies all of them one by one.
+/// Moves no bytes, because the processor has no such instructions: the caller copies all of them individually.
 ///
 /// # Safety
 ///
@@ -311,7 +312,7 @@ unsafe fn load_bytes(from: *const u8, to: *mut u8, len: usize) {
     for at in 0..len {
         // SAFETY: one of the `len` bytes; the other accesses to it are atomic.
         let value = unsafe { AtomicU8::from_ptr(from.cast_mut().add(at)) }.load(Relaxed);
-        // SAFETY: one of the `len` bytes, which are the caller's.
+        // SAFETY: one of the `len` bytes, which the caller owns.
         unsafe { to.add(at).write(value) };
     }
 }
@@ -332,7 +333,7 @@ unsafe fn store_bytes(from: *const u8, to: *mut u8, len: usize) {
 mod tests {
     use super::*;
 
-    /// Copies by blocks, and by bytes alone.
+    /// Copies by blocks, and only by bytes.
     #[test]
     fn all_bytes_and_no_others_arrive() {
         type Copy = unsafe fn(*const u8, *mut u8, usize);

@@ -141,7 +141,7 @@ impl Rdma {
     }
 
     /// Gives each of the slots a task with the number `TASK` that reads the peer's memory, the data of the slot's
-    /// [remote](TwoBuffers::REMOTE) buffer, and appends it to the data of its [local](TwoBuffers::LOCAL) one.
+    /// [remote](TwoBuffers::REMOTE) buffer, and appends it to the data of its [local](TwoBuffers::LOCAL) buffer.
     ///
     /// # Errors
     ///
@@ -180,7 +180,7 @@ impl Rdma {
     }
 
     /// Gives each of the slots a task with the number `TASK` that appends the data of the slot's
-    /// [local](TwoBuffers::LOCAL) buffer to the data of its [remote](TwoBuffers::REMOTE) one, in the peer's memory.
+    /// [local](TwoBuffers::LOCAL) buffer to the data of its [remote](TwoBuffers::REMOTE) buffer, in the peer's memory.
     ///
     /// # Errors
     ///
@@ -286,7 +286,7 @@ impl Rdma {
     }
 
     /// Creates a task that receives one message and appends it to the data of `buf`; without a buf, it receives a
-    /// message without data or the immediate value of a remote write. Unlike that of
+    /// message without data or the immediate value of a remote write. Unlike the task of
     /// [`receive_task`](Self::receive_task), it reports the kind of message.
     ///
     /// # Errors
@@ -343,8 +343,8 @@ impl Rdma {
         }
     }
 
-    /// Creates a task that writes like that of [`write_task`](Self::write_task), and then sends an immediate value to a
-    /// receive task of the peer. Nothing is written before the peer has posted one.
+    /// Creates a task that writes like the task of [`write_task`](Self::write_task), and then sends an immediate value
+    /// to a receive task of the peer. No data is written before the peer has posted a receive task.
     ///
     /// # Errors
     ///

@@ -62,7 +62,7 @@ fn memory_is_copied_across_pcie_and_back() {
     });
 }
 
-/// Its completions are queued while instance and tasks are dropped and their memory is reused.
+/// The completions of the instance are queued while instance and tasks are dropped and their memory is reused.
 #[test]
 fn completions_outlive_their_tasks_and_the_instance() {
     const COUNT: u64 = 16;
@@ -85,7 +85,7 @@ fn completions_outlive_their_tasks_and_the_instance() {
         tasks.iter().for_each(|task| task.submit().unwrap());
         // Makes progress, so that the copies complete, without taking events.
         assert!(pe.progress_until(std::time::Duration::from_secs(5), || dma.in_flight() == 0));
-        // Some are dropped before the instance, the others by it.
+        // Some tasks are dropped before the instance, the others by it.
         let later = tasks
             .into_iter()
             .skip(COUNT as usize / 2)
@@ -166,7 +166,7 @@ fn lost_blocks_are_recovered_from_scattered_ones() {
             let create = ec.create_task(&coding, &data, &parity, 1).unwrap();
             assert_eq!(run(&pe, &create), Ok(()));
             for lost in 0..2 {
-                // The other data block, then the parity, which is not adjacent.
+                // The other data block, then the parity, which is not contiguous with it.
                 let available = inventory.buf_with_data(&mmap, at(1 - lost), BLOCK).unwrap();
                 available
                     .append(&inventory.buf_with_data(&mmap, at(2), BLOCK).unwrap())
@@ -210,7 +210,7 @@ fn lost_blocks_are_recovered_from_scattered_ones() {
     });
 }
 
-/// A task uses the list from its buf on: no part of that may change, and nothing may be appended to it.
+/// A task uses the list from its buf on: this part must not change, and cannot be appended to.
 #[test]
 fn a_list_with_a_part_in_flight_is_not_changed() {
     isolated("a_list_with_a_part_in_flight_is_not_changed", || {
@@ -266,7 +266,7 @@ fn lists_of_bufs_hold_together() {
         task.submit().unwrap();
         assert_eq!(three.set_data(4, 4).unwrap_err().code, ErrorCode::IN_USE);
         assert_eq!(completions(1, &[&pe])[0].result, Ok(()));
-        // Changing the range of a buf keeps its place in the list.
+        // Changing the range of a buf keeps its position in the list.
         three.set_data(0, 4).unwrap();
         assert_eq!(run(&pe, &task), Ok(()));
         assert_eq!(read(&mmap, 100, 26), b"one two three one two one ");
@@ -317,7 +317,7 @@ fn deflate_goes_both_ways_with_its_checksums() {
         let checksums = deflate.checksums().unwrap();
         // Values of zlib's crc32() and adler32().
         assert_eq!((checksums.crc32, checksums.adler32), (CRC32, ADLER32));
-        // It fails with a full destination, and has no checksums then.
+        // The task fails with a full destination, and then has no checksums.
         assert_eq!(run(&pe, &inflate), Err(ErrorCode::IO_FAILED));
         assert_eq!(inflate.checksums(), None);
         compress.stop().unwrap();
@@ -344,7 +344,7 @@ fn lz4_streams_are_decompressed_straight_into_the_host() {
             let block = [
                 0x3f, b'a', b'b', b'c', 3, 0, 1, 0x50, b'f', b'i', b'n', b'i', b's',
             ];
-            // And a stored block.
+            // Followed by a stored block.
             let stream = [
                 &[block.len() as u8, 0, 0, 0][..],
                 &block,
@@ -392,7 +392,7 @@ fn single_lz4_blocks_are_decompressed() {
         let (mmap, inventory) = memory(&device, 4096, LOCAL);
         let builder = Compress::builder(&device).decompress_lz4_block_tasks(1);
         let compress = builder.start(&pe).unwrap();
-        // As the first block of the stream above.
+        // Same as the first block of the stream above.
         let block = [
             0x3f, b'a', b'b', b'c', 3, 0, 1, 0x50, b'f', b'i', b'n', b'i', b's',
         ];

@@ -29,7 +29,7 @@ fn messages_arrive_whole_and_in_order() {
         let pair = connected_pair(&devices(), "order");
         let engines = [&pair.server_pe, &pair.client_pe];
         for round in 0..50u64 {
-            // Several in a row, so that they are queued.
+            // Several messages in succession, so that they are queued.
             let sent: Vec<Vec<u8>> = (0..4)
                 .map(|i| contents::noise(round * 4 + i, (round * 17 + i) as usize % 1000 + 1))
                 .collect();
@@ -146,7 +146,7 @@ fn several_clients_have_their_own_connections() {
     });
 }
 
-/// Each client takes descriptors of the server's process, which needs some for other purposes.
+/// Each client uses descriptors of the server's process, which also needs some for other purposes.
 #[test]
 fn clients_of_a_server_are_limited_to_an_eighth_of_the_descriptors() {
     isolated(
@@ -162,7 +162,7 @@ fn clients_of_a_server_are_limited_to_an_eighth_of_the_descriptors() {
             setrlimit(Resource::Nofile, few).unwrap();
             let capabilities = devices.dpu.info().unwrap().capabilities.comch.unwrap();
             assert_eq!(capabilities.max_clients, CLIENTS as u32);
-            // The clients are in this process as well, and need descriptors of their own.
+            // The clients are in this process, too, and need additional descriptors.
             setrlimit(Resource::Nofile, limits).unwrap();
             let (server_pe, pe) = (Pe::new().unwrap(), Pe::new().unwrap());
             let start =
@@ -233,7 +233,7 @@ fn a_name_is_taken_once() {
 fn a_client_without_a_server_becomes_idle_or_waits() {
     isolated("a_client_without_a_server_becomes_idle_or_waits", || {
         let pe = Pe::new().unwrap();
-        // DOCA may fail immediately or later; it must not report a connection, and it can be stopped.
+        // DOCA may fail immediately or later; the client must not report a connection, and can be stopped.
         if let Ok(client) = ComchClient::start(&pe, &devices().host, "nobody") {
             assert!(
                 !pe.progress_until(Duration::from_millis(200), || client.connection().is_some())
@@ -506,7 +506,7 @@ fn stopping_a_consumer_flushes_its_tasks_and_notifies_the_peer() {
             for task in &tasks {
                 assert_eq!(task.submit(), Err(ErrorCode::BAD_STATE));
             }
-            // The expiry keeps its order: it precedes messages sent after it.
+            // The expiry is reported in order: it precedes messages that were sent after it.
             pair.server.send(&pair.server_end, b"bye").unwrap();
             let mut expired = None;
             wait_on(
@@ -760,7 +760,7 @@ fn a_peer_that_is_killed_is_noticed_everywhere() {
         let receive = consumer.post_recv_task(&bufs[0], 10).unwrap();
         receive.submit().unwrap();
         bufs[1].write_data(b"not received").unwrap();
-        // The peer has posted no RDMA receive, so this one waits.
+        // The peer has not posted an RDMA receive, so the send waits.
         let send = rdma.send_task(&end, &bufs[1], 11).unwrap();
         send.submit().unwrap();
         assert!(

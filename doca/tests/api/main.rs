@@ -88,7 +88,7 @@ fn a_buf_is_bounded_by_its_map() {
             "a refused change changes nothing"
         );
 
-        // Beyond its first length, which is not a limit.
+        // Longer than the initial data, whose length is not a limit.
         buf.set_data(0, 10_000).unwrap();
         assert_eq!((buf.data_len().unwrap(), buf.capacity()), (10_000, 10_000));
         buf.set_range(5_000, 5_000).unwrap();
@@ -188,7 +188,7 @@ fn invalid_exports_and_imports_are_refused() {
         for index in 0..blob.len() {
             let mut damaged = blob.clone();
             damaged[index] ^= 0x55;
-            // It must neither crash nor result in a larger map.
+            // The import must neither crash nor result in a larger map.
             if let Ok(mmap) = Mmap::import(&devices.dpu, &damaged) {
                 assert!(mmap.len() <= 4096, "byte {index}: {}", mmap.len());
             }

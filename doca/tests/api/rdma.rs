@@ -145,7 +145,7 @@ fn a_send_waits_for_the_peer_to_connect_and_to_receive() {
 fn remote_memory_is_read_and_written() {
     isolated("remote_memory_is_read_and_written", || {
         let device = devices().dpu;
-        // Only `a` makes progress: reads and writes need none of the peer.
+        // Only `a` makes progress: reads and writes do not require progress of the peer.
         let (a, b) = connected(&device, REMOTE);
         let (theirs, _) = memory(&device, 100_000, REMOTE);
         let storage = theirs.region().unwrap();
@@ -266,7 +266,7 @@ fn stopping_flushes_and_disables_tasks() {
         assert_eq!(flushed[0].token, 9);
         assert!(flushed[0].result.is_err());
         assert_eq!(receive.submit(), Err(ErrorCode::BAD_STATE));
-        // The buf is not in use any more, and everything can be dropped in any order.
+        // The buf is no longer in use, and everything can be dropped in any order.
         buf.set_range(0, 1).unwrap();
         drop((inventory, mmap, receive));
         a.rdma.stop().unwrap();
@@ -526,7 +526,7 @@ fn receives_report_the_kind_of_message() {
         let mut bytes = [0; 7];
         theirs.region().unwrap().read(1000, &mut bytes).unwrap();
         assert_eq!(&bytes, b"message");
-        // A flushed task has received nothing.
+        // A flushed task has not received a message.
         receive.submit().unwrap();
         assert_eq!(receive.received(), None);
         server.rdma.stop().unwrap();
@@ -713,7 +713,7 @@ fn rdma_tasks_signal_the_peers_event() {
                 .unwrap(),
             a.rdma.event_get_task(connection, &remote, &got, 3).unwrap(),
         ];
-        // The tasks keep it alive.
+        // The tasks keep the event alive.
         drop(remote);
         for task in &tasks {
             task.submit().unwrap();

@@ -1,8 +1,8 @@
 //! The accesses of [`doca::MemoryRegion`] under ThreadSanitizer: concurrent accesses of two threads to the same bytes are not a data race.
 //!
-//! Only a sanitizer can detect one: on common hardware, plain copies return the same bytes. Compiling all dependencies with it takes long,
-//! so the accesses are in a module without dependencies, which is compiled separately. Instructions in `asm!` blocks are opaque to the
-//! sanitizer, as they are to the compiler.
+//! Only a sanitizer can detect one: on common hardware, plain copies return the same bytes. Compiling all dependencies
+//! with the sanitizer takes a long time, so the accesses are in a module without dependencies, which is compiled
+//! separately. Instructions in `asm!` blocks are opaque to the sanitizer, as they are to the compiler.
 //!
 //! Without the sanitizer's runtime library, which comes with the toolchains of rustup, the tests are reported as ignored. CI fails
 //! without it.
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
             let program = program.get_or_init(Program::compile);
             expect(&program.run(access), finding.unwrap_or(0))
         };
-        // With --ignored they were requested explicitly, and must run.
+        // With --ignored, the tests were requested explicitly, and must run.
         Trial::test(access, run).with_ignored_flag(missing.is_some())
     });
     drop(program);
@@ -51,7 +51,7 @@ fn rustc() -> Command {
     Command::new(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
 }
 
-/// The reason for which the sanitizer cannot be used; `None` if its runtime library is installed.
+/// The reason why the sanitizer cannot be used; `None` if its runtime library is installed.
 fn missing() -> Option<String> {
     let output = match rustc().args(["--print", "target-libdir"]).output() {
         Ok(output) => output,

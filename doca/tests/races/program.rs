@@ -16,8 +16,8 @@ const ROUNDS: usize = 200;
 
 type Start = extern "C" fn(*mut c_void) -> *mut c_void;
 
-// Threads of the C library, which the sanitizer observes: those of the standard library would be reported, as it is not compiled with
-// the sanitizer.
+// Threads of the C library, which the sanitizer intercepts; it would report threads of the standard library, which is
+// not compiled with the sanitizer.
 unsafe extern "C" {
     fn pthread_create(
         thread: *mut c_ulong,
@@ -31,7 +31,7 @@ unsafe extern "C" {
 struct Argument<'a> {
     each: &'a (dyn Fn(u8) + Sync),
     value: u8,
-    /// Begun rounds of both threads.
+    /// Number of rounds started by both threads.
     begun: &'a AtomicUsize,
 }
 
@@ -39,7 +39,7 @@ extern "C" fn thread(argument: *mut c_void) -> *mut c_void {
     // SAFETY: `in_two_threads` keeps its argument until it has joined the thread.
     let argument = unsafe { &*argument.cast::<Argument<'_>>() };
     for round in 1..=ROUNDS {
-        // The sanitizer forgets accesses that are long ago. This orders nothing.
+        // The sanitizer forgets old accesses. The relaxed counter does not order the accesses of both threads.
         argument.begun.fetch_add(1, Relaxed);
         while argument.begun.load(Relaxed) < 2 * round {
             std::thread::yield_now();
@@ -49,7 +49,7 @@ extern "C" fn thread(argument: *mut c_void) -> *mut c_void {
     ptr::null_mut()
 }
 
-/// Runs `each` in two threads at once. Nothing but their start and end is ordered.
+/// Runs `each` in two threads concurrently. Only their start and end are ordered.
 fn in_two_threads(each: impl Fn(u8) + Sync) {
     let begun = AtomicUsize::new(0);
     let mut arguments = [1, 2].map(|value| Argument {
@@ -104,7 +104,7 @@ fn main() {
                     .expect("inside");
             }
         }),
-        // The race that the others must not have: copies that are not atomic.
+        // The race that must not occur otherwise: copies that are not atomic.
         Some("control") => {
             let to = start.as_ptr() as usize;
             in_two_threads(|value| {

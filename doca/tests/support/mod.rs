@@ -21,7 +21,7 @@ pub const TIMEOUT: Duration = Duration::from_secs(30);
 
 const CHILD: &str = "DOCA_TEST_CHILD";
 
-/// The names by which the harness may know a test of the file that calls this: on its own, and in the module of its file.
+/// The names under which the harness may run a test of the file that calls this: alone, and in the module of the file.
 #[track_caller]
 pub fn names(test: &str) -> [String; 2] {
     let file = Path::new(Location::caller().file()).file_stem().unwrap();
@@ -31,8 +31,8 @@ pub fn names(test: &str) -> [String; 2] {
     ]
 }
 
-/// Runs the body of the test called `name`, without its module, in a process of its own with its own runtime directory: emulated devices and
-/// servers are global, and the environment must be set before threads exist.
+/// Runs the body of the test called `name`, without its module, in a separate process with its own runtime directory:
+/// emulated devices and servers are global, and the environment must be set before threads exist.
 #[track_caller]
 pub fn isolated(name: &str, body: impl FnOnce()) {
     if let Some(ran) = env::var_os(CHILD) {
@@ -45,7 +45,7 @@ pub fn isolated(name: &str, body: impl FnOnce()) {
         .permissions(Permissions::from_mode(0o700))
         .tempdir()
         .unwrap();
-    // Written by the child: a filter that selects no test is a success, too.
+    // Written by the child, because a filter that selects no test also succeeds.
     let ran = directory.path().join("ran");
     let mut child = Command::new(env::current_exe().unwrap())
         .args(names)
@@ -111,7 +111,7 @@ pub fn wait_on<R>(
     panic!("{what} did not happen within {TIMEOUT:?}");
 }
 
-/// The next `count` completions of one engine, while the others make progress.
+/// The next `count` completions of one engine, while all engines make progress.
 pub fn completions(count: usize, engines: &[&Pe]) -> Vec<Completion> {
     let mut found = Vec::new();
     while found.len() < count {

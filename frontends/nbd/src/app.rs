@@ -56,7 +56,8 @@ pub struct Flags {
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
 
-    /// Listen for TCP connections at HOST:PORT; port 0 for a free one. Beyond loopback, TLS is needed
+    /// Listen for TCP connections at HOST:PORT; port 0 for a free one. On addresses other than loopback, TLS is
+    /// required
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<HostPort>,
 
@@ -153,7 +154,7 @@ impl RoleFlags for Flags {
     }
 
     fn check(&self) -> Result<(), Failure> {
-        // A name without an address is not wrong usage: listening reports it.
+        // A name that cannot be resolved is not wrong usage: listening reports it.
         let addresses = self.listen.as_ref().map(HostPort::resolve);
         let addresses = addresses.and_then(Result::ok).unwrap_or_default();
         sockets::permit(&addresses, self.is_secure())

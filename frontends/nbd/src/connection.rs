@@ -48,7 +48,7 @@ pub enum Ended {
     /// The connection was lost.
     #[error("connection lost: {0}")]
     Lost(#[from] io::Error),
-    /// The client violated the protocol in a way that has no reply.
+    /// The client violated the protocol in a way for which there is no reply.
     #[error("protocol error: {0}")]
     Violation(#[from] Violation),
     /// The transmission phase was not reached in time.
@@ -57,7 +57,8 @@ pub enum Ended {
     /// The client made no progress in time.
     #[error("the client has not sent the rest of a request, or not read a reply, for {0:?}")]
     Stalled(Duration),
-    /// A part of a simple read has failed after its header was sent: only the end of the connection tells the client.
+    /// A part of a simple read has failed after its header was sent; the client can only be informed by closing the
+    /// connection.
     #[error("a simple read has failed after the beginning of its data was sent")]
     BrokenRead,
 }
@@ -88,7 +89,7 @@ pub struct Connection<B> {
     pub is_hung_up: bool,
     /// `true` if [`step`](Self::step) must be called.
     pub is_dirty: bool,
-    /// `true` if it waits for memory or for the queue.
+    /// `true` if the connection waits for memory or for the queue.
     pub is_starved: bool,
     /// `None` once the connection has ended; its I/Os may be outstanding.
     stream: Option<Stream>,
@@ -102,7 +103,7 @@ pub struct Connection<B> {
     waiting: VecDeque<Io<B>>,
     /// `true` if a reply cannot be completed.
     is_broken: bool,
-    /// Number of losses of writes that the client was told of.
+    /// Number of losses of writes that were reported to the client.
     told: u64,
     began: Instant,
     /// Number of bytes sent and received.
@@ -111,7 +112,7 @@ pub struct Connection<B> {
     seen: (u64, Instant),
 }
 
-/// Received bytes that were not consumed yet.
+/// Received bytes that have not been consumed yet.
 #[derive(Debug)]
 struct Input {
     bytes: Box<[u8]>,
@@ -132,7 +133,7 @@ impl Input {
         }
     }
 
-    /// Space for more bytes; empty only if the input has the length of the longest message of a client.
+    /// Space for more bytes; empty only if the input has the length of a client's longest message.
     fn space(&mut self) -> &mut [u8] {
         if self.begin > 0 && self.bytes.len() - self.end < INPUT / 2 {
             self.bytes.copy_within(self.begin..self.end, 0);
@@ -217,7 +218,8 @@ impl<B: DerefMut<Target = [u8]>> Connection<B> {
             ..
         } = completion;
         if result == Err(IoError::LostWrites) {
-            // The first client of the queue that flushes gets it; here, each one is told.
+            // In the device, only the first client of the queue that flushes gets this error; here, each client is
+            // informed.
             result = Ok(());
         }
         if losses != self.told && transmission.is_flush(part) {
@@ -366,7 +368,7 @@ impl<B: DerefMut<Target = [u8]>> Connection<B> {
         Ok(())
     }
 
-    /// Handles one message of the handshake. Returns `false` if there is nothing more to do now.
+    /// Handles one message of the handshake. Returns `false` if no further progress is possible now.
     fn negotiate(&mut self, shared: &Shared, reported: u64) -> Result<bool, Ended> {
         if !self.send()? {
             return Ok(false);
@@ -411,7 +413,7 @@ impl<B: DerefMut<Target = [u8]>> Connection<B> {
         Ok(true)
     }
 
-    /// Does one step of the transmission phase. Returns `false` if there is nothing more to do now.
+    /// Performs one step of the transmission phase. Returns `false` if no further progress is possible now.
     fn transmit<Q: BlockQueue<Buffer = B>>(
         &mut self,
         index: usize,
@@ -584,8 +586,8 @@ impl<B: DerefMut<Target = [u8]>> Connection<B> {
         Wants { read, write }
     }
 
-    /// Checks the timeouts of the client. Returns `true` if buffers of the queue were freed: a client that has read nothing
-    /// since the last check must not withhold them from others.
+    /// Checks the timeouts of the client. Returns `true` if buffers of the queue were freed: a client that has not read
+    /// since the last check must not block them for others.
     ///
     /// # Errors
     ///
@@ -598,7 +600,7 @@ impl<B: DerefMut<Target = [u8]>> Connection<B> {
             }
             return Ok(false);
         }
-        // The client must act next: it is within a request, or has replies to read.
+        // The client must act next: a request is incomplete, or there are replies to read.
         let is_inside = !self.input.filled().is_empty()
             || self.filling.is_some()
             || matches!(self.next(), Some(Next::Skip(_)));
@@ -652,7 +654,8 @@ pub struct Output<B> {
     items: VecDeque<Item<B>>,
     /// Number of bytes of the first item that were sent.
     sent: usize,
-    /// Size of the data in the queue in bytes. That of the first item counts until all of it is sent: its memory is in use.
+    /// Size of the data in the queue in bytes. The first item counts in full until all of it has been sent, because its
+    /// memory is in use.
     data: usize,
 }
 
@@ -684,14 +687,14 @@ impl<B: DerefMut<Target = [u8]>> Output<B> {
         &mut self.headers
     }
 
-    /// Queues a buffer after the headers so far.
+    /// Queues a buffer after all headers appended so far.
     pub fn push_memory(&mut self, memory: B) {
         self.queue_headers();
         self.data += memory.len();
         self.items.push_back(Item::Memory(memory));
     }
 
-    /// Queues bytes after the headers so far.
+    /// Queues bytes after all headers appended so far.
     pub fn push_bytes(&mut self, bytes: Vec<u8>) {
         self.queue_headers();
         self.data += bytes.len();
@@ -711,7 +714,7 @@ impl<B: DerefMut<Target = [u8]>> Output<B> {
         }
     }
 
-    /// Returns `true` if everything was sent.
+    /// Returns `true` if all data has been sent.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.items.is_empty() && self.headers_queued == self.headers.len()
@@ -723,7 +726,7 @@ impl<B: DerefMut<Target = [u8]>> Output<B> {
         self.data + 2 * (self.headers.len() - self.headers_sent)
     }
 
-    /// Moves data to memory of its own, and frees the buffers. Returns `true` if there were any.
+    /// Moves data to separately allocated memory, and frees the buffers. Returns `true` if there were any.
     #[cold]
     fn free_buffers(&mut self) -> bool {
         let mut has_freed = false;
@@ -740,7 +743,8 @@ impl<B: DerefMut<Target = [u8]>> Output<B> {
         *self = Self::default();
     }
 
-    /// Sends until everything was sent (`true`) or the socket accepts no more. Adds the number of bytes sent to `count`.
+    /// Sends until all data has been sent (`true`) or the socket accepts no more. Adds the number of bytes sent to
+    /// `count`.
     ///
     /// # Errors
     ///

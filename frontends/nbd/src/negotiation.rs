@@ -1,7 +1,8 @@
 //! The handshake: from the greeting to the transmission phase, as a state machine without I/O.
 //!
-//! [`Negotiation::advance`] gets all bytes that were received and not consumed yet, consumes at most one message, and appends the
-//! reply. The driver sends the reply before the next call, so that unread replies of a client do not accumulate.
+//! [`Negotiation::advance`] gets all bytes that were received but not consumed yet, consumes at most one message, and
+//! appends the reply. The driver sends the reply before the next call, so that unread replies of a client do not
+//! accumulate.
 
 use std::sync::Arc;
 
@@ -55,7 +56,7 @@ pub enum Next {
 /// Violation of the protocol after which the connection is closed without a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// Not an NBD client, or the stream is out of sync.
+    /// The client does not use NBD, or the stream is out of sync.
     #[error("expected an option, got magic {0:#018x}")]
     OptionMagic(u64),
     /// The client sets flags that were not offered.
@@ -79,7 +80,7 @@ pub enum Violation {
     /// More than [`MAX_HANDSHAKE`] bytes.
     #[error("more than {MAX_HANDSHAKE} bytes before transmission")]
     TooLong,
-    /// Not a request: the stream is out of sync.
+    /// The bytes are not a request: the stream is out of sync.
     #[error("expected a request, got magic {0:#010x}")]
     RequestMagic(u32),
 }
@@ -130,8 +131,8 @@ impl Negotiation {
         self.agreed = Agreement::default();
     }
 
-    /// Consumes a message, if `input` begins with a complete one, and appends the reply to `out`. Returns the number
-    /// of bytes consumed and the next step; 0 bytes means that the message is incomplete.
+    /// Consumes a message, if `input` begins with a complete message, and appends the reply to `out`. Returns the
+    /// number of bytes consumed and the next step; 0 bytes means that the message is incomplete.
     ///
     /// # Errors
     ///
@@ -216,7 +217,7 @@ impl Negotiation {
         self.refuse(option, refusal, out).map(|_| ())
     }
 
-    /// Refuses an option. While TLS is required but not used, that is the reason given.
+    /// Refuses an option. While TLS is required but not used, the reply gives this as the reason.
     fn refuse(
         &mut self,
         option: u32,

@@ -28,7 +28,7 @@ pub const MAX_STRING: usize = 4096;
 pub const BASE_ALLOCATION: &str = "base:allocation";
 
 bitflags! {
-    /// Flags of the server's greeting, and with the same values those of the client's answer.
+    /// Flags of the server's greeting, and of the client's reply, which uses the same values.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct HandshakeFlags: u16 {
         /// Options other than `NBD_OPT_EXPORT_NAME`, and replies to them, are supported.
@@ -70,7 +70,7 @@ bitflags! {
         const REQ_ONE = 1 << 3;
         /// Fail if zeroing is not faster than writing.
         const FAST_ZERO = 1 << 4;
-        // Unknown bits are preserved: a request that sets one is refused.
+        // Unknown bits are preserved, so that a request that sets one can be refused.
         const _ = !0;
     }
 }
@@ -128,7 +128,7 @@ pub enum RefusalKind {
     /// The option is malformed, or not allowed in this state.
     Invalid = (1 << 31) + 3,
     TlsRequired = (1 << 31) + 5,
-    /// There is no such export.
+    /// The export does not exist.
     Unknown = (1 << 31) + 6,
     /// The option is too long.
     TooBig = (1 << 31) + 9,
@@ -153,7 +153,7 @@ enum OptionReply {
     MetaContext = 4,
 }
 
-/// Information about an export that a client may ask for.
+/// Information about an export that a client may request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 enum InfoType {
@@ -240,7 +240,7 @@ impl<'a> MetaRequest<'a> {
         (0..self.count).map_while(move |_| reader.string().ok())
     }
 
-    /// Returns `true` if there are no queries.
+    /// Returns `true` if the list of queries is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.count == 0
@@ -313,7 +313,7 @@ fn meta_request(data: &[u8]) -> Result<MetaRequest<'_>, Refusal> {
         .ok_or(Refusal::invalid("expected a number of queries"))?;
     let queries = reader.0;
     for _ in 0..count {
-        // A query takes at least 4 bytes, so the loop is bounded by the size of the data, whatever the count is.
+        // A query takes at least 4 bytes, so the loop is bounded by the size of the data, regardless of the count.
         if !reader.string()?.contains(':') {
             return Err(Refusal::invalid("expected a query with a namespace"));
         }
@@ -394,7 +394,7 @@ pub enum Command {
     Disconnect,
     /// Make all completed writes durable.
     Flush,
-    /// The data is not needed any more.
+    /// The data is no longer needed.
     Trim,
     /// The data will soon be read.
     Cache,
@@ -453,7 +453,7 @@ impl Request {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Export {
-    /// Name of the export; an empty name in a request selects it, too.
+    /// Name of the export; an empty name in a request also selects it.
     pub name: String,
     pub description: String,
     /// Size in bytes.

@@ -1,7 +1,8 @@
 //! The server: accepts clients, and assigns each to a worker.
 //!
-//! A [`Worker`] is one thread with its queue and its connections. While busy, it polls the queue, and the sockets without waiting;
-//! replies that accumulate meanwhile are sent together. When idle, it sleeps until a socket, the queue or the main thread wakes it.
+//! A [`Worker`] is one thread with its queue and its connections. While busy, it polls the queue, and the sockets
+//! without waiting; replies that accumulate in the meantime are sent together. When idle, it sleeps until a socket, the
+//! queue or the main thread wakes it.
 
 use std::io;
 use std::ops::DerefMut;
@@ -39,7 +40,7 @@ pub struct Server<Q: BlockQueue> {
 }
 
 impl<Q: BlockQueue> Server<Q> {
-    /// Starts the workers, each pinned to its entry of `cpus`, or not pinned if it has none.
+    /// Starts the workers, each pinned to its entry of `cpus`, or not pinned without an entry.
     ///
     /// # Errors
     ///
@@ -88,7 +89,7 @@ impl<Q: BlockQueue> Server<Q> {
                 .chain([waker])
                 .map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN))
                 .collect();
-            // Workers exit on request only; one that exits by itself is detected within a second.
+            // Workers exit only on request; a worker that exits by itself is detected within a second.
             let second = Timespec {
                 tv_sec: 1,
                 tv_nsec: 0,
@@ -230,7 +231,7 @@ impl Handle {
     }
 
     fn wake(&self) {
-        // A counter at its maximum wakes the worker, too.
+        // A counter at its maximum also wakes the worker.
         let _ = rustix::io::write(&self.waker, &1_u64.to_ne_bytes());
     }
 }
@@ -360,7 +361,7 @@ impl<Q: BlockQueue> Worker<Q> {
         let (connections, errors) = (&mut self.connections, &mut self.errors);
         let completed = self.queue.poll(&mut |completion| {
             match &completion.result {
-                // Logged by the connections that are told.
+                // Logged by the connections that are informed.
                 Ok(()) | Err(IoError::LostWrites) => {}
                 Err(error) => errors.failed(error),
             }
@@ -427,7 +428,7 @@ impl<Q: BlockQueue> Worker<Q> {
         }
     }
 
-    /// Steps all connections with pending events. Returns `true` if there were any.
+    /// Steps all connections with pending events. Returns `true` if any had pending events.
     fn step_all(&mut self) -> bool {
         let count = self.connections.capacity().min(self.connections_bound());
         let mut stepped = false;
@@ -539,7 +540,7 @@ impl<Q: BlockQueue> Worker<Q> {
             }
         }
         if is_late {
-            // The device, which is closed next, still owns the I/Os in flight.
+            // The device, which is dropped next, still owns the buffers of I/Os in flight.
             self.connections.clear();
         }
     }

@@ -1,4 +1,5 @@
-//! Sockets: listening ones, a Unix socket that only its owner can connect to, or TCP; and connected ones, with or without TLS. No call blocks.
+//! Sockets: listening ones (TCP, or a Unix socket to which only its owner can connect), and connected ones, with or
+//! without TLS. No call blocks.
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -13,13 +14,13 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use rustls::{ServerConfig, ServerConnection};
 
-/// Bytes that are encoded in a URI: all but those that RFC 3986 does not reserve.
+/// Bytes that are percent-encoded in a URI: all except the unreserved characters of RFC 3986.
 const RESERVED: AsciiSet = NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
     .remove(b'~');
-/// As [`RESERVED`], without the separator of paths.
+/// As [`RESERVED`], without the path separator.
 const RESERVED_IN_PATHS: AsciiSet = RESERVED.remove(b'/');
 
 /// Maximum number of bytes that rustls buffers for a socket that accepts no more.
@@ -158,7 +159,7 @@ impl Stream {
         }
     }
 
-    /// Sends the data buffered by TLS. Returns `true` if none is left.
+    /// Sends the data buffered by TLS. Returns `true` if all data has been sent.
     ///
     /// # Errors
     ///
@@ -375,7 +376,7 @@ impl Listener {
         matches!(self, Self::Tcp(..))
     }
 
-    /// Accepts the next client, and returns its socket and its description; `None` if there is none yet.
+    /// Accepts the next client, and returns its socket and its description; `None` if no client is waiting.
     ///
     /// # Errors
     ///
@@ -403,8 +404,8 @@ impl Listener {
     }
 }
 
-/// Refuses TCP without TLS on addresses other than loopback. `is_secure`: TLS is required, or unencrypted TCP was
-/// explicitly allowed.
+/// Refuses TCP without TLS on addresses other than loopback. `is_secure` is `true` if TLS is required, or unencrypted
+/// TCP was explicitly permitted.
 ///
 /// # Errors
 ///

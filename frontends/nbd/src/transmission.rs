@@ -1,17 +1,18 @@
 //! The transmission phase: converts requests to device I/Os, and their completions to replies, as a state machine without I/O.
 //!
-//! A request is split into parts of at most [`Limits::segment`] bytes, each an I/O of the device with a buffer of its
-//! own, so that no request needs much memory at once. The driver calls [`Transmission::next`] and executes the
+//! A request is split into parts of at most [`Limits::segment`] bytes, each an I/O of the device with its own buffer,
+//! which limits the memory that a request needs at a time. The driver calls [`Transmission::next`] and executes the
 //! returned step: it passes a request, fills a part with payload, issues a part, or skips the payload of a refused
 //! write. It reports completions, and sends the resulting replies.
 //!
-//! The reply to a structured read has a chunk for each part. A simple reply cannot report an error after its header,
-//! so the parts of a simple read are first copied into one buffer ([`Body::Whole`]). A read longer than [`Limits::unsent`] is
-//! copied and sent in windows, and no other request is in progress meanwhile: an error in a later window ends the connection.
+//! The reply to a structured read has a chunk for each part. A simple reply cannot report an error after its header, so
+//! the parts of a simple read are first copied into one buffer ([`Body::Whole`]). A read longer than [`Limits::unsent`]
+//! is copied and sent in windows, and no other request is in progress during that time; an error in a later window ends
+//! the connection.
 //!
-//! The memory of replies is limited: parts of reads wait while those in flight, together with the replies that are not sent,
-//! would exceed [`Limits::unsent`]. Write-zeroes and trim have no payload, and any length. They are executed in pieces, of
-//! which a connection has few in flight; further requests are accepted meanwhile.
+//! The memory of replies is limited: parts of reads wait while the reads in flight, together with the unsent replies,
+//! would exceed [`Limits::unsent`]. Write-zeroes and trim have no payload, and any length. They are executed in pieces,
+//! of which a connection has few in flight; further requests are accepted in the meantime.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,8 +33,8 @@ pub struct Limits {
     pub segment: u32,
     /// Maximum number of requests in progress; further ones are left in the socket.
     pub in_flight: usize,
-    /// Maximum number of bytes of replies that are not sent, and of reads in flight. Further requests are left in the socket.
-    /// At least twice the size of a part.
+    /// Maximum number of bytes of unsent replies and of reads in flight. Further requests are left in the socket. At
+    /// least twice the size of a part.
     pub unsent: usize,
     /// Maximum number of parts in flight at which another part of a request of several parts is issued. The queue is shared
     /// with other connections.
@@ -111,7 +112,7 @@ struct Pending {
     cookie: u64,
     /// Length in bytes.
     len: u32,
-    /// Number of bytes of the request that were not issued yet.
+    /// Number of bytes of the request that have not been issued yet.
     unissued: u32,
     /// Number of parts that were issued and have not completed.
     outstanding: u32,
@@ -128,7 +129,7 @@ enum Kind {
     /// Parts are copied into a buffer.
     StagedRead(Staged),
     Flush,
-    /// Write-zeroes and trim. `then_flush`: a flush follows, to make it durable.
+    /// Write-zeroes and trim. `then_flush`: `true` if a flush follows, to make it durable.
     Range {
         then_flush: bool,
     },
@@ -145,7 +146,7 @@ struct Staged {
     offset: u64,
     /// Data of the window; empty before its first part.
     window: Vec<u8>,
-    /// Number of bytes of the window that were not issued yet.
+    /// Number of bytes of the window that have not been issued yet.
     unissued: u32,
     /// `true` once the header was sent: an error can no longer be reported.
     has_begun: bool,
@@ -204,7 +205,8 @@ pub struct Transmission {
 }
 
 impl Transmission {
-    /// Begins the phase. `native_fua`: the device can make single writes durable; otherwise a flush follows a write with FUA.
+    /// Begins the phase. `native_fua`: `true` if the device can make single writes durable; otherwise, a write with FUA
+    /// is followed by a flush.
     #[must_use]
     pub fn new(export: Arc<Export>, native_fua: bool, agreed: Agreement, limits: Limits) -> Self {
         Self {
@@ -297,7 +299,7 @@ impl Transmission {
         }
     }
 
-    /// The next piece of a request without payload, if another one may be in flight.
+    /// The next piece of a request without payload, if another piece may be in flight.
     fn next_piece(&self) -> Option<Part> {
         let range = self
             .ranges
@@ -339,7 +341,7 @@ impl Transmission {
         len as usize > self.limits.unsent
     }
 
-    /// Length of the next window of a staged read. While one is sent, the next one is read.
+    /// Length of the next window of a staged read. While a window is being sent, the next one is read.
     fn window_len(&self, pending: &Pending) -> u32 {
         if self.is_streamed(pending.len) {
             pending.unissued.min((self.limits.unsent / 2) as u32)
@@ -362,8 +364,8 @@ impl Transmission {
         self.within_blocks(offset, remaining, self.limits.segment)
     }
 
-    /// Length of the first part of a range. Parts end at multiples of the preferred block size, so that at most the first and
-    /// the last need a read-modify-write.
+    /// Length of the first part of a range. Parts end at multiples of the preferred block size, so that at most the
+    /// first and the last part need a read-modify-write.
     fn within_blocks(&self, offset: u64, remaining: u32, most: u32) -> u32 {
         if remaining <= most {
             return remaining;
@@ -565,7 +567,7 @@ impl Transmission {
     ///
     /// # Panics
     ///
-    /// If there was no such part.
+    /// If no part was returned.
     pub fn issue(&mut self) -> u32 {
         if let Some(piece) = self.next_piece() {
             return self.issue_piece(piece);
@@ -636,7 +638,7 @@ impl Transmission {
             len: part.len,
             is_flush: part.operation == Operation::Flush,
         };
-        // The number of requests is limited, and that of a request's parts by its length: far below 2^32.
+        // The number of requests is limited, and their lengths limit the number of their parts: far below 2^32.
         self.parts.insert(part) as u32
     }
 
@@ -650,7 +652,8 @@ impl Transmission {
         self.parts[part as usize].is_flush
     }
 
-    /// Returns `true` for the flush of a flush command, and not for one that makes the bytes of another command durable.
+    /// Returns `true` for the flush of a flush command, but not for a flush that makes the bytes of another command
+    /// durable.
     ///
     /// # Panics
     ///
@@ -661,8 +664,8 @@ impl Transmission {
         matches!(self.requests[request].kind, Kind::Flush)
     }
 
-    /// Handles the completion of a part; `data` is its buffer, for a successful read. Appends the header of the
-    /// reply, if there is one.
+    /// Handles the completion of a part; `data` is its buffer, for a successful read. Appends the header of the reply,
+    /// if it is complete.
     ///
     /// # Panics
     ///
@@ -798,7 +801,7 @@ impl Transmission {
         }
     }
 
-    /// Returns `true` for a request whose issued parts have completed and whose others will never be issued, because
+    /// Returns `true` for a request whose issued parts have completed, and whose other parts will not be issued because
     /// the connection was lost.
     fn is_dropped(&self, request: usize) -> bool {
         let is_issuing = || {

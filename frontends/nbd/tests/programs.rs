@@ -1,5 +1,5 @@
-//! NBD clients of other projects, against the server with a disk in memory. A program that is not installed is
-//! reported as ignored; in CI that is a failure.
+//! NBD clients of other projects, against the server with a disk in memory. Tests of programs that are not installed
+//! are reported as ignored, and fail in CI.
 
 mod support;
 
@@ -36,7 +36,7 @@ fn with(program: &'static str, name: &str, test: fn() -> Result<(), Failed>) -> 
     .with_ignored_flag(!in_ci)
 }
 
-/// A server, its URI, and paths of files beside its socket.
+/// A server, its URI, and the directory of its socket for further files.
 struct Place {
     sandbox: Sandbox,
 }

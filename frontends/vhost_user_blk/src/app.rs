@@ -178,8 +178,8 @@ pub fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
     ));
     let ending = serve(&listener, device, &workers, &environment.shutdown).map_err(system)?;
     drop(listener);
-    // The virtqueues complete the requests they have taken. If the storage is offline, that takes too long: the
-    // remaining requests stay in the inflight region, and the next back end executes them.
+    // The virtqueues complete the requests that they have taken. If the storage is offline, this may take too long: in
+    // this case, the remaining requests stay in the inflight region, and the next back end executes them.
     let deadline = Instant::now() + DRAIN;
     while !ending.is_over() && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(5));

@@ -8,7 +8,7 @@ use virtio_bindings::virtio_blk::{
 use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 
-/// Size of a sector in bytes: the unit of offsets and lengths in virtio-blk, whatever the block size.
+/// Size of a sector in bytes: the unit of offsets and lengths in virtio-blk, regardless of the block size.
 pub const SECTOR: u64 = 512;
 
 /// Maximum number of entries of a virtqueue.
@@ -81,7 +81,7 @@ impl Device {
     /// The logical block size is a sector, so that images with any partition table work; the block size of the storage is the physical one.
     #[must_use]
     pub fn config(&self) -> Vec<u8> {
-        // Only if the field can express it: a power of two of sectors.
+        // Only if the field can represent it: the number of sectors must be a power of two.
         let blocks_exponent = (u64::from(self.block_size) / SECTOR)
             .checked_ilog2()
             .filter(|exponent| SECTOR << exponent == u64::from(self.block_size))
@@ -95,13 +95,13 @@ impl Device {
         // Segments of any size (no SIZE_MAX).
         config.extend(0_u32.to_le_bytes());
         config.extend(SEG_MAX.to_le_bytes());
-        // No geometry of cylinders, heads and sectors.
+        // Cylinders, heads and sectors are not specified.
         config.extend([0; 4]);
         config.extend((SECTOR as u32).to_le_bytes());
         config.extend([blocks_exponent as u8, 0]);
         let min_io = u16::try_from(sectors_per_block).unwrap_or(0);
         config.extend(min_io.to_le_bytes());
-        // No optimal I/O size.
+        // The optimal I/O size is not specified.
         config.extend(0_u32.to_le_bytes());
         // The cache mode is not configurable, and a byte is unused.
         config.extend([0, 0]);

@@ -1,8 +1,8 @@
 //! Inflight region (`VHOST_USER_GET_INFLIGHT_FD`): memory kept by the front end, with the requests that the back end
 //! has taken but not completed.
 //!
-//! A back end that replaces a killed one finds there which descriptor chains it must execute again. The
-//! layout of a virtqueue's part is that of the vhost-user specification for split virtqueues, in native byte order:
+//! A back end that replaces a killed one reads from it which descriptor chains it must execute again. The layout of a
+//! virtqueue's part is that of the vhost-user specification for split virtqueues, in native byte order:
 //!
 //! | offset | field |
 //! | --- | --- |
@@ -45,7 +45,7 @@ pub const fn queue_bytes(size: u16) -> usize {
 /// Creates memory for virtqueues of the same size. Returns the file and its size in bytes.
 ///
 /// # Errors
-/// The system has no memory or no descriptors.
+/// The system is out of memory or file descriptors.
 pub fn create(queues: u16, size: u16) -> std::io::Result<(File, usize)> {
     let bytes = queue_bytes(size) * usize::from(queues);
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -68,7 +68,7 @@ impl Inflight {
     /// Maps the file that the front end has sent back.
     ///
     /// # Errors
-    /// The file is too small for that many queues of that size, or cannot be mapped.
+    /// The file is too small for this number and size of queues, or cannot be mapped.
     pub fn map(
         file: File,
         offset: u64,
@@ -122,8 +122,8 @@ pub struct InflightQueue {
 }
 
 impl InflightQueue {
-    /// Returns the heads of the chains that the previous back end has not completed, in the order in which it has taken them.
-    /// `used` is the index of the used ring.
+    /// Returns the heads of the chains that the previous back end has not completed, in the order in which they were
+    /// taken. `used` is the index of the used ring.
     pub fn recover(&mut self, used: u16) -> Vec<u16> {
         if self.u16_at(VERSION_AT) != VERSION || self.u16_at(COUNT_AT) != self.size {
             for index in 0..self.size {

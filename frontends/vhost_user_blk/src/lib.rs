@@ -2,7 +2,7 @@
 //!
 //! * [`device`]: features and configuration space presented to front ends
 //! * [`request`], [`ring`]: requests and virtqueues, state machines whose only I/O is access to guest memory
-//! * [`inflight`]: memory that outlives the back end, with the requests that it has not completed
+//! * [`inflight`]: memory that outlives the back end, with its uncompleted requests
 //! * [`worker`]: one thread with a virtqueue and a queue of the storage, a [`volume::BlockQueue`]
 //! * [`server`]: the socket, and the messages of one front end at a time
 //! * [`app`]: the program and its flags

@@ -91,7 +91,8 @@ pub enum ChainError {
     /// The chain has more descriptors than the table (it is a loop), or more than the limit.
     #[error("expected a chain of at most {most} descriptors, got a longer one or a loop")]
     TooLong { most: u16 },
-    /// An indirect table within an indirect table, or followed by another descriptor, or of an invalid length.
+    /// An indirect table within an indirect table, an indirect table that is followed by another descriptor, or one of
+    /// an invalid length.
     #[error(
         "expected an indirect table of 1 to {MAX_QUEUE_SIZE} descriptors at the end of the chain"
     )]
@@ -102,7 +103,7 @@ pub enum ChainError {
     /// A readable descriptor after a writable one.
     #[error("expected no readable descriptor after writable ones")]
     Order,
-    /// No status byte, or one outside guest memory.
+    /// The chain has no status byte, or its status byte is outside guest memory.
     #[error("expected a writable byte for the status in guest memory")]
     Status,
 }
@@ -178,7 +179,8 @@ impl Request {
         Ok(self.judge(memory, device).unwrap_or_else(Verdict::Answer))
     }
 
-    /// Collects the descriptors of a chain, readable ones in `segments` and writable ones in `writable`. Empty ones are left out.
+    /// Collects the descriptors of a chain, readable ones in `segments` and writable ones in `writable`. Empty
+    /// descriptors are omitted.
     fn collect(&mut self, memory: &Memory, table: Table, head: u16) -> Result<(), ChainError> {
         self.segments.clear();
         self.writable.clear();
@@ -383,8 +385,8 @@ impl Request {
         }
     }
 
-    /// Calls `copy` for each part of the segments that overlaps the `len` bytes from offset `from` on, with the
-    /// part's range in a buffer of `len` bytes.
+    /// Calls `copy` for each segment that overlaps the `len` bytes at offset `from`, with the overlapping part and its
+    /// range in a buffer of `len` bytes.
     ///
     /// # Errors
     /// The error of `copy`, or an I/O error if the segments have fewer bytes.
@@ -477,7 +479,8 @@ mod tests {
     fn write_is_parsed_with_any_framing() {
         let guest = Guest::new();
         guest.header(DATA, VIRTIO_BLK_T_OUT, 3);
-        // The header is in two descriptors, the second of which also has data, and the status byte is preceded by other writable bytes.
+        // The header is in two descriptors, the second of which also contains data, and the status byte is preceded by
+        // other writable bytes.
         guest.chain(
             0,
             &[
@@ -774,7 +777,7 @@ mod tests {
         assert_eq!(parts(15, 21).1, Err(Status::IoError));
     }
 
-    /// A descriptor that is valid often enough.
+    /// A descriptor that is likely to be valid.
     fn descriptor() -> impl Strategy<Value = (u64, u32, u16, u16)> {
         let address = prop_oneof![
             Just(DATA),

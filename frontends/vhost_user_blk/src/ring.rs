@@ -3,8 +3,8 @@
 //! Its only I/O is access to guest memory: the caller gets the [next part](Ring::next_part), executes it, and
 //! [reports](Ring::complete) the result.
 //!
-//! Discards and write-zeroes have no data, and up to 256 MiB. They are executed in pieces, few of which are in flight, while
-//! further requests are taken.
+//! Discards and write-zeroes have no data, and up to 256 MiB. They are executed in pieces, of which only a few are in
+//! flight, while further requests are taken.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -37,7 +37,7 @@ pub struct Setup {
     pub available: GuestAddress,
     /// Address of the used ring.
     pub used: GuestAddress,
-    /// First index of the available ring, unless the inflight region has one.
+    /// First index of the available ring, unless the inflight region determines it.
     pub next_available: u16,
     /// `true` if the driver has accepted EVENT_IDX.
     pub event_idx: bool,
@@ -61,7 +61,7 @@ pub enum RingError {
     /// The rings are outside guest memory, or not aligned.
     #[error("expected aligned rings in guest memory: {0}")]
     Rings(virtio_queue::Error),
-    /// More available chains than the ring has entries.
+    /// The driver has made more chains available than the ring has entries.
     #[error("available ring: expected an index at most {size} after {next}, got {index}")]
     AvailableIndex {
         /// Index read from the ring.
@@ -203,13 +203,13 @@ impl Ring {
         if let Some(inflight) = &mut inflight {
             unfinished = inflight.recover(used);
             if !unfinished.is_empty() {
-                // A front end that did not notice the end of the previous back end knows only the used index.
+                // A front end that has not detected the end of the previous back end knows only the used index.
                 next = used.wrapping_add(unfinished.len() as u16);
             }
             unfinished.reverse();
         }
         queue.set_next_avail(next);
-        // Until the first sleep, the driver need not notify.
+        // The driver need not notify until the first sleep.
         queue
             .disable_notification(&memory)
             .map_err(RingError::Rings)?;
@@ -235,12 +235,12 @@ impl Ring {
         })
     }
 
-    /// Returns the next part to execute, and the same one again until [`handed_out`](Self::handed_out) or
-    /// [`fail_part`](Self::fail_part) is called. `None` if the driver has no further request, and as many pieces are in flight as
-    /// may be.
+    /// Returns the next part to execute; it returns the same part until [`handed_out`](Self::handed_out) or
+    /// [`fail_part`](Self::fail_part) is called. `None` if the driver has no further request, and the maximum number of
+    /// pieces is in flight.
     ///
     /// # Errors
-    /// The driver violates the protocol. Parts handed out before may still complete; there are no further ones.
+    /// The driver violates the protocol. Parts handed out earlier may still complete; no further parts are returned.
     pub fn next_part(&mut self) -> Result<Option<Part>, RingError> {
         loop {
             if let Some(head) = self.current.or_else(|| self.next_range()) {
@@ -253,7 +253,7 @@ impl Ring {
         }
     }
 
-    /// Request of the next piece, if another one may be in flight.
+    /// Request of the next piece, if another piece may be in flight.
     fn next_range(&self) -> Option<u16> {
         let head = self.ranges.front().copied();
         head.filter(|_| self.pieces < MAX_PIECES)
@@ -401,7 +401,7 @@ impl Ring {
         self.queue.needs_notification(&self.memory).unwrap_or(true)
     }
 
-    /// Returns `true` if a part that [`next_part`](Self::next_part) has returned was not handed out: progress does
+    /// Returns `true` if a part that [`next_part`](Self::next_part) has returned was not handed out; progress then does
     /// not depend on the driver.
     #[must_use]
     pub fn has_part(&self) -> bool {
@@ -482,7 +482,7 @@ impl Ring {
         }
     }
 
-    /// Parses a request, and completes it at once if it does not need the storage.
+    /// Parses a request, and completes it immediately if it does not need the storage.
     fn begin(&mut self, head: u16) -> Result<(), RingError> {
         let table = Table {
             address: GuestAddress(self.queue.desc_table()),
@@ -596,7 +596,7 @@ impl Ring {
     }
 }
 
-/// Offset and length of the piece that begins `at` bytes after the begin of these ranges; empty after their end.
+/// Offset and length of the piece that begins `at` bytes after the start of these ranges; empty after their end.
 fn piece(ranges: &[Range], mut at: u64, most: u32) -> (u64, u32) {
     for range in ranges {
         if let Some(rest) = u64::from(range.len).checked_sub(at)
@@ -944,7 +944,7 @@ pub(crate) mod tests {
         );
         assert!(ring.is_drained());
         assert_eq!((guest.used(), ring.next_available()), (1, 1));
-        // Another ring continues at the same position.
+        // Another ring continues at the same index.
         let mut next = Ring::new(Setup {
             next_available: 1,
             ..guest.setup()
@@ -978,7 +978,7 @@ pub(crate) mod tests {
         assert_eq!(guest.used(), 1);
         drop(ring);
         guest.offer_request(9, IN, 8, 512);
-        // The front end knows only the used ring.
+        // The front end knows only the index of the used ring.
         let mut next = Ring::new(setup(&guest, 1)).expect("a ring");
         assert!(!next.arm(), "there is work");
         let mut offsets = Vec::new();
@@ -1003,7 +1003,7 @@ pub(crate) mod tests {
             .expect("a ring");
             let unwanted = |guest: &Guest, is_unwanted: bool| {
                 guest.write(AVAILABLE, &u16::from(is_unwanted).to_le_bytes());
-                // The event index is far ahead, or that of the next completion.
+                // The event index is far ahead, or is that of the next completion.
                 let event = if is_unwanted {
                     guest.used() + 100
                 } else {

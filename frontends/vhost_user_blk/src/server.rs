@@ -30,7 +30,7 @@ use crate::request::Memory;
 use crate::ring::Setup;
 use crate::worker::{Start, Worker};
 
-/// Backlog of the socket: front ends that wait while another one is connected.
+/// Backlog of the socket: number of front ends that can wait while another one is connected.
 pub const BACKLOG: i32 = 8;
 
 /// A connected front end, and the thread of its session.
@@ -172,7 +172,7 @@ impl Region {
     }
 }
 
-/// Configuration of a virtqueue, as far as it was received.
+/// Configuration of a virtqueue, as received so far.
 #[derive(Debug, Default)]
 struct Virtqueue {
     size: u16,
@@ -365,7 +365,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         }
         self.change(|session| {
             session.features = features;
-            // Without the protocol features, no message enables a virtqueue: it is enabled from the start.
+            // Without the protocol features, no message enables a virtqueue: virtqueues are enabled from the start.
             if features & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() == 0 {
                 session
                     .virtqueues
@@ -516,7 +516,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         _bytes: &[u8],
         _flags: VhostUserConfigFlags,
     ) -> Result<()> {
-        // No offered field is writable. A guest that writes anyway must not end the session.
+        // The offered fields are all read-only. A guest that writes to them must not end the session.
         tracing::debug!("the driver has written to the configuration space; ignored");
         Ok(())
     }
@@ -738,7 +738,7 @@ mod tests {
         }
     }
 
-    /// A front end with a guest whose first virtqueue is set up.
+    /// A front end with a guest whose first virtqueue has been set up.
     struct Machine {
         front_end: Frontend,
         guest: Guest,
@@ -886,7 +886,7 @@ mod tests {
         let bench = Bench::new(content());
         let mut machine = Machine::new(&bench);
         assert_eq!(machine.request(IN, 0, 512), 0);
-        // Without EFD_NONBLOCK: a write to a full counter blocks.
+        // Without EFD_NONBLOCK, so that a write to a full counter blocks.
         let full = EventFd::new(0).expect("an event counter");
         full.write(u64::MAX - 1).expect("counted");
         let _drained = Drained(&full);

@@ -98,7 +98,7 @@ impl Worker {
         receiver.recv().unwrap_or(Ok(()))
     }
 
-    /// Completes all requests that were taken, takes no more, and returns the next index of the available ring.
+    /// Completes all requests that were taken, stops taking requests, and returns the next index of the available ring.
     pub fn stop(&self) -> u16 {
         let (sender, receiver) = sync_channel(1);
         self.send(Command::Stop(sender));
@@ -133,7 +133,7 @@ struct Served<B> {
     kick: File,
     call: Option<File>,
     error: Option<File>,
-    /// The I/O of a part that was handed out, while it does not fit in the queue of the storage.
+    /// The I/O of a part that was handed out, if the queue of the storage was full.
     refused: Option<Io<B>>,
     /// `true` if the driver has violated the protocol.
     is_broken: bool,
@@ -229,7 +229,7 @@ impl<Q: BlockQueue> Loop<Q> {
         Ok(())
     }
 
-    /// Takes requests, and submits I/Os until the queue of the storage is full; returns `true` if there were any.
+    /// Takes requests, and submits I/Os until the queue of the storage is full; returns `true` if any were submitted.
     fn submit(&mut self) -> bool {
         let Some(served) = &mut self.served else {
             return false;
@@ -281,16 +281,16 @@ impl<Q: BlockQueue> Loop<Q> {
     /// Takes completions, and announces completed requests to the driver; returns `true` if there were any completions.
     fn reap(&mut self) -> bool {
         let Some(served) = &mut self.served else {
-            // The storage has other events, such as the end of a session.
+            // The storage may have other events, such as the end of a session.
             return self.queue.poll(&mut drop) != 0;
         };
         let errors = &mut self.errors;
         let count = self.queue.poll(&mut |completion| {
             let outcome = match completion.result {
                 Ok(()) => Outcome::Done(completion.buffer.as_deref().unwrap_or(&[])),
-                // Another process may execute it.
+                // Another back end process may execute the request.
                 Err(IoError::Closed) => Outcome::Abandoned,
-                // Once per queue and loss: not subject to the limit of the log.
+                // Logged once per queue and loss, so no rate limit is needed.
                 Err(error @ IoError::LostWrites) => {
                     tracing::error!("a flush fails: {error}");
                     Outcome::Failed
@@ -346,7 +346,7 @@ impl<Q: BlockQueue> Loop<Q> {
             {
                 fds.push(PollFd::new(&served.kick, PollFlags::IN));
             }
-            // Interrupted by a signal: everything is polled.
+            // After an interruption by a signal, all sources are polled.
             let _ = rustix::event::poll(&mut fds, None);
             let events: Vec<PollFlags> = fds.iter().map(PollFd::revents).collect();
             if events[0].contains(PollFlags::IN) {
@@ -397,8 +397,8 @@ impl<B> Served<B> {
     }
 }
 
-/// Makes a front end's descriptor non-blocking, so that the front end cannot block this thread. The flag is shared
-/// with the front end: one that clears it blocks only its own virtqueue.
+/// Makes a front end's descriptor non-blocking, so that the front end cannot block this thread. The flag is shared with
+/// the front end; a front end that clears it blocks only its own virtqueue.
 fn unblock(file: &File) {
     if let Ok(flags) = fcntl_getfl(file) {
         let _ = fcntl_setfl(file, flags | OFlags::NONBLOCK);
@@ -408,7 +408,7 @@ fn unblock(file: &File) {
 /// Adds 1 to a front end's event counter.
 fn announce(file: Option<&File>) {
     if let Some(file) = file {
-        // A full counter is readable, too.
+        // A full counter is also readable.
         let _ = rustix::io::write(file.as_fd(), &1_u64.to_ne_bytes());
     }
 }

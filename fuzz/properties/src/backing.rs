@@ -23,7 +23,7 @@ struct Parts {
     /// A geometry other than the expected one.
     other: Option<(u32, u32)>,
     identity: [u8; 16],
-    /// Slots for versions: `None` for those of a new file.
+    /// Slots for versions; `None` for the slots of a new file.
     slots: Option<(u64, u32, u32)>,
     damage: Vec<Damage>,
     /// `true` to correct the checksum afterwards.
@@ -32,7 +32,7 @@ struct Parts {
     excess: i8,
 }
 
-/// A byte for the kind, then the bytes, so that a file can be made an input.
+/// One byte selects the kind and the remaining bytes are the content, so that a file can be used as an input.
 impl<'a> Arbitrary<'a> for Input {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
         Ok(match u.int_in_range(0..=1)? {
@@ -91,7 +91,7 @@ impl Parts {
     }
 }
 
-/// A header is accepted if and only if it equals the one written for this storage and its identity, and the file is
+/// A header is accepted if and only if it equals the header written for this storage and its identity, and the file is
 /// long enough.
 ///
 /// # Panics

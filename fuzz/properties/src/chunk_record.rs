@@ -22,7 +22,7 @@ struct Parts {
     damage: Vec<Damage>,
 }
 
-/// A byte for the kind, then the bytes, so that a chunk can be made an input.
+/// One byte selects the kind and the remaining bytes are the content, so that a chunk can be used as an input.
 impl<'a> Arbitrary<'a> for Input {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
         Ok(match u.int_in_range(0..=1)? {

@@ -43,13 +43,14 @@ pub enum Input {
     },
     /// Any bytes, as a recorded message in a file.
     Recording {
-        /// If set, this recorded message with damage replaces the bytes.
+        /// If set, this recorded message, after damage, replaces the bytes.
         message: Option<(AnyMessage, Vec<Damage>)>,
         bytes: Vec<u8>,
     },
 }
 
-/// A byte for the kind, one for the size of pieces, then the bytes, so that a frame can be made an input.
+/// One byte selects the kind, one the size of the pieces, and the remaining bytes are the content, so that a frame can
+/// be used as an input.
 impl<'a> Arbitrary<'a> for Input {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
         Ok(match u.int_in_range(0..=4)? {
@@ -186,7 +187,7 @@ fn is_final(decoder: &mut FrameDecoder, error: &DecodeError) {
     }
 }
 
-/// Messages round-trip, up to the first one that exceeds a limit.
+/// Messages round-trip, up to the first message that exceeds a limit.
 fn sound(messages: &[AnyMessage], pieces: &Pieces) {
     let bytes = stream(messages);
     let expected: Vec<_> = messages
@@ -223,7 +224,7 @@ fn any_bytes(bytes: &[u8], pieces: &Pieces) {
         let frame = message.encode_to_vec();
         let (length, _) = rest.split_first_chunk().expect("the length of a frame");
         let (came, after) = rest.split_at(4 + u32::from_be_bytes(*length) as usize);
-        // A text that was not UTF-8 has been replaced by another one, of at most three times the length.
+        // A text with invalid UTF-8 has been replaced by another text, of at most three times the length.
         if message.has_replaced_text(came) {
             assert!(frame.len() <= 3 * came.len());
         } else {
@@ -297,7 +298,7 @@ fn decoder_of(message_type: MessageType) -> &'static str {
     }
 }
 
-/// A recorded message decodes to a valid message or is refused.
+/// Returns `true` for an error message whose text, at the end of its frame, was not valid UTF-8.
 fn recording(bytes: &[u8]) {
     let counting = Counting::of("recorded control message");
     let limit = 1024 + 64 * bytes.len();
@@ -489,8 +490,8 @@ impl AnyMessage {
         }
     }
 
-    /// Returns `true` if the message encodes within all limits. Texts over their limit count as valid: they are
-    /// truncated.
+    /// Returns `true` if the message encodes within all limits. Texts that exceed their limit count as valid, because
+    /// they are truncated.
     #[must_use]
     pub fn is_within_limits(&self) -> bool {
         let (blob, field) = match &self.payload {

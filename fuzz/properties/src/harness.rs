@@ -1,5 +1,5 @@
-//! What the properties share: their runs on random inputs, generated from a seed; counts of inputs per decoder and
-//! result; corruption of bytes in transit; limits on the allocations of a decoder; inputs in files.
+//! Code shared by the properties: runs on random inputs generated from a seed; counts of inputs per decoder and result;
+//! corruption of bytes in transit; limits on the allocations of a decoder; inputs in files.
 //!
 //! Linking this crate makes `allocation_counter` the global allocator: it counts each thread separately, so tests may
 //! run in parallel.
@@ -27,7 +27,7 @@ pub struct Search {
     pub name: &'static str,
     /// Maximum number of random bytes of an input.
     size: usize,
-    /// Number of inputs of this property per thousand: some take a hundred times as long as others.
+    /// Number of inputs of this property per thousand, because some properties take a hundred times as long as others.
     share: u64,
     try_with: fn(&[u8]),
 }
@@ -128,7 +128,7 @@ fn chance(seed: u64, number: u64, most: usize, bytes: &mut Vec<u8>) {
         word = (word ^ word >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
         word ^ word >> 31
     };
-    // Prefers short inputs: each length class is as likely as the next longer one.
+    // Prefers short inputs: the maximum length is divided by a random power of two.
     let most = most >> (next() % 5);
     let length = next() as usize % (most + 1);
     bytes.clear();
@@ -163,7 +163,7 @@ fn counts() -> MutexGuard<'static, BTreeMap<&'static str, Counts>> {
 }
 
 /// An input of a decoder that is being checked: a property creates one for each decoder that it runs, and calls
-/// [`done`](Self::done) after all checks. One that is dropped by a panic is counted as a panic.
+/// [`done`](Self::done) after all checks. An input that is dropped by a panic is counted as a panic.
 #[derive(Debug)]
 #[must_use = "an input without a result is not counted"]
 pub struct Counting(&'static str);
@@ -263,7 +263,7 @@ pub enum Damage {
         bit: u8,
     },
     Insert {
-        /// Index of the byte before which they are inserted.
+        /// Index of the byte before which the bytes are inserted.
         at: u16,
         bytes: Vec<u8>,
     },
@@ -336,7 +336,8 @@ pub fn spoil(bytes: &mut Vec<u8>, damages: &[Damage]) {
     damages.iter().for_each(|damage| damage.apply(bytes));
 }
 
-// Lists with an even distribution of lengths. Those of `Vec` are short: each element is the last one with a probability of one half.
+// Lists with an even distribution of lengths. Lists of `Vec` are short: each element is the last one with a probability
+// of one half.
 
 /// At most `N` elements, with an even distribution of their number.
 #[derive(Debug, Clone, Default)]
@@ -355,7 +356,7 @@ impl<'a, T: Arbitrary<'a>, const N: usize> Arbitrary<'a> for Many<T, N> {
 
 // Segmentation of a byte stream.
 
-/// Sizes of pieces, used cyclically; without any, there is one piece.
+/// Sizes of pieces, used cyclically; if empty, the input is one piece.
 #[derive(Debug, Clone, Default, Arbitrary)]
 pub struct Pieces(Vec<u16>);
 
@@ -390,7 +391,7 @@ impl Pieces {
 ///
 /// # Panics
 ///
-/// If it exceeds the limit, or if `work` panics.
+/// If the limit is exceeded, or if `work` panics.
 pub fn within_memory<T>(limit: usize, what: &str, work: impl FnOnce() -> T) -> T {
     let mut result = None;
     // A panic must not leave the counter of this thread nested.
@@ -411,7 +412,7 @@ pub fn within_memory<T>(limit: usize, what: &str, work: impl FnOnce() -> T) -> T
 }
 
 thread_local! {
-    /// One file per thread for all inputs: creating one takes longer than reading it.
+    /// One file per thread for all inputs, because creating a file takes longer than reading it.
     static FILE: RefCell<Option<NamedTempFile>> = const { RefCell::new(None) };
 }
 

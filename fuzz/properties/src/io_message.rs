@@ -37,7 +37,7 @@ pub enum Input {
     Answers(Answers),
 }
 
-/// A byte for the kind, then the bytes, so that a message can be made an input.
+/// One byte selects the kind and the remaining bytes are the content, so that a message can be used as an input.
 impl<'a> Arbitrary<'a> for Input {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
         Ok(match u.int_in_range(0..=2)? {
@@ -140,7 +140,7 @@ fn double_word(bytes: &[u8; SIZE], at: usize) -> u64 {
 /// A run of an initiator, and the events in it.
 #[derive(Debug, Clone, Arbitrary)]
 pub struct Answers {
-    /// Usually such that the run is valid.
+    /// Usually a value with which the run is valid.
     odd: u8,
     storage: AnyStorage,
     workers: u8,
@@ -253,7 +253,7 @@ fn blocks(count: u64, block_size: u32) -> StorageDetails {
     }
 }
 
-/// The shares cover each byte of the storage exactly once, and the memory is sufficient.
+/// Checks that the shares cover each byte of the storage exactly once, and the memory is sufficient.
 fn division(details: &StorageDetails, layout: &Layout) {
     let (mut storage, mut local) = (0, 0);
     for share in &layout.shares {
@@ -369,7 +369,7 @@ impl Run {
         usize::from(slot) % self.slots.len()
     }
 
-    /// A result for the request in a slot, or for none.
+    /// A result for the request in a slot, or a result without a request.
     fn answer(&self, slot: u8, code: u32) -> Vec<u8> {
         let slot = self.slot(slot);
         let nothing = Repr {

@@ -32,7 +32,8 @@ pub enum Input {
     },
 }
 
-/// Two bytes for the kind and the program, then the bytes, so that a file can be made an input.
+/// Two bytes select the kind and the program, and the remaining bytes are the content, so that a file can be used as an
+/// input.
 impl<'a> Arbitrary<'a> for Input {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
         let kind = u.int_in_range(0..=2)?;
@@ -172,7 +173,7 @@ pub struct Document {
     complete: bool,
     general: Vec<(u8, AnyValue)>,
     program: Vec<(u8, AnyValue)>,
-    /// An unknown flag, or one in the wrong object.
+    /// An unknown flag, or a flag in the wrong object.
     odd: Option<(OddPlace, String, AnyValue)>,
 }
 
@@ -506,10 +507,10 @@ impl Program {
         Self::SbcGenerator,
     ];
 
-    /// Its flags, as clap describes them.
+    /// The program's flags, as defined with clap.
     #[must_use]
     pub fn command(self) -> &'static Command {
-        // Cached: building them takes as long as parsing flags.
+        // Cached, because building them takes as long as parsing flags.
         static COMMANDS: LazyLock<[Command; 5]> = LazyLock::new(|| {
             [
                 role_target::Flags::command(),

@@ -16,7 +16,8 @@
 //! * [`shared`]: softdoca's exports, connection details and frames
 //! * [`settings`]: softdoca's topology files, and JSON files of flags of C programs
 //!
-//! A module's tests in `tests/` and its fuzz target call the same function. [`harness`] is what they share.
+//! A module's tests in `tests/` and its fuzz target call the same function. [`harness`] contains the code that they
+//! share.
 #![forbid(unsafe_code)]
 
 pub mod backing;

@@ -27,7 +27,7 @@ pub struct Input {
     bytes: Vec<u8>,
 }
 
-/// Messages as a client would send them.
+/// Messages as sent by a client.
 #[derive(Debug, Arbitrary)]
 struct Parts {
     structured: bool,
@@ -79,7 +79,7 @@ impl Parts {
             option(7, b"\0\0\0\0\0\x01\0\x03");
         }
         for (cookie, (command, flags, offset, len)) in self.requests.iter().enumerate() {
-            // Some are larger than the export, or set invalid flags.
+            // Some requests exceed the export, or set invalid flags.
             let flags = if flags % 4 == 0 { flags >> 11 } else { 0 };
             bytes.extend(0x2560_9513_u32.to_be_bytes());
             bytes.extend(flags.to_be_bytes());
@@ -109,8 +109,8 @@ struct Course {
     disk: Vec<u8>,
 }
 
-/// For any bytes in any pieces: the behaviour does not depend on the pieces, no I/O is outside of the export, none
-/// writes to a read-only export, and memory is bounded.
+/// For any bytes in any pieces: the behaviour does not depend on the pieces, no I/O is outside the export, read-only
+/// exports are not written, and memory is bounded.
 ///
 /// # Panics
 ///

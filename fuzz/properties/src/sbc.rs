@@ -24,8 +24,8 @@ struct Parts {
     damage: Vec<Damage>,
 }
 
-/// The encoding starts with one byte for the kind and one for each flag, followed by the bytes of the file, so that a file
-/// can be turned into an input.
+/// The encoding is one byte for the kind and one for each flag, followed by the bytes of the file, so that a file can
+/// be used as an input.
 impl<'a> Arbitrary<'a> for Input {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
         let kind = u.int_in_range(0..=3)?;
@@ -79,7 +79,7 @@ impl Parts {
 }
 
 /// A file is refused, or its whole content is passed on once and in order; memory is bounded by the file's size,
-/// whatever its header claims.
+/// regardless of its header.
 ///
 /// # Panics
 ///
@@ -114,7 +114,7 @@ pub fn property(input: &Input) {
     counting.done(expected.is_some());
 }
 
-/// The content of a file according to the layout.
+/// The content of a file, according to the file format.
 fn content(file: &[u8], flags: Geometry) -> Option<(&[u8], Geometry)> {
     let whole = |geometry: Geometry| {
         let size = u128::from(geometry.block_size) * u128::from(geometry.block_count);

@@ -22,7 +22,8 @@ pub enum Input {
     Argp(Vec<u8>),
 }
 
-/// A byte for the reader, one for the kind, then the bytes, so that a file can be made an input.
+/// One byte selects the reader, one the kind, and the remaining bytes are the content, so that a file can be used as an
+/// input.
 impl<'a> Arbitrary<'a> for Input {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
         let is_topology = u.int_in_range(0..=1)? == 0;

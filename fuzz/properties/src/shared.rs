@@ -8,7 +8,7 @@ use softdoca::{DECODERS, Decoder};
 use super::control_frames::rest;
 use super::harness::{self, Counting, Damage, spoil};
 
-/// Bytes, and the decoder that gets them.
+/// Bytes, and the decoder to which they are passed.
 #[derive(Debug, Clone)]
 pub struct Input {
     decoder: usize,
@@ -21,7 +21,8 @@ static EXAMPLES: LazyLock<Vec<Vec<Vec<u8>>>> = LazyLock::new(|| {
     DECODERS.iter().map(examples).collect()
 });
 
-/// A byte for the decoder, one for the kind, then the bytes, so that a message can be made an input.
+/// One byte selects the decoder, one the kind, and the remaining bytes are the content, so that a message can be used
+/// as an input.
 impl<'a> Arbitrary<'a> for Input {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
         let decoder = u.choose_index(DECODERS.len())?;
@@ -44,7 +45,7 @@ impl<'a> Arbitrary<'a> for Input {
     }
 }
 
-/// Accepted input encodes to the same bytes, nothing is read beyond its end, and the decoded value is no larger than
+/// Accepted input encodes to the same bytes, no byte is read beyond its end, and the decoded value is no larger than
 /// the input.
 ///
 /// # Panics

@@ -15,14 +15,14 @@ use super::harness::{self, Counting, Damage, spoil};
 #[derive(Debug, Clone)]
 pub enum Input {
     Raw {
-        /// Expected content size in units of 64 bytes, minus 1; 0 for the number of bytes given.
+        /// Expected content size in units of 64 bytes, minus 1; 0 for the actual number of bytes.
         logical: u8,
         bytes: Vec<u8>,
     },
     /// Content, and damage to its stored block.
     Content {
         runs: Vec<Run>,
-        /// `true` for a stored block of the same size as its content, `false` for one with room for any content.
+        /// `true` for a stored block of the same size as its content, `false` for one with space for any content.
         compatible: bool,
         /// Data size claimed by the header, relative to the available space, in bytes.
         claim: Option<i8>,
@@ -30,12 +30,12 @@ pub enum Input {
     },
     /// Valid data blocks, whose total size may be invalid.
     DataBlocks {
-        /// Their data, and `true` for blocks that are stored uncompressed.
+        /// Data of the blocks, and `true` for blocks that are stored uncompressed.
         blocks: Vec<(bool, Run)>,
         /// Content size claimed by the header, relative to the actual size, in bytes.
         claim: i8,
     },
-    /// Block sizes, with content if they are small enough.
+    /// Block sizes, with content unless they are too large.
     Sizes {
         /// Size of a stored block in bytes.
         stored: u32,
@@ -46,7 +46,8 @@ pub enum Input {
     },
 }
 
-/// A byte for the kind, two for the geometry, then the bytes, so that a stored block can be made an input.
+/// One byte selects the kind, two the geometry, and the remaining bytes are the content, so that a stored block can be
+/// used as an input.
 impl<'a> Arbitrary<'a> for Input {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
         Ok(match u.int_in_range(0..=3)? {
@@ -133,7 +134,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Its bytes, repeated up to a length of `most`.
+    /// The bytes of the run, repeated up to a length of `most`.
     fn content(&self, most: usize) -> Vec<u8> {
         let times = most.checked_div(self.bytes.len()).unwrap_or(0);
         self.bytes.repeat(times.min(self.repeat.into()))
@@ -277,7 +278,8 @@ fn data_blocks_of(bytes: &[u8], header: Header, geometry: Geometry) -> bool {
         independent_blocks: true,
     };
     let mut came = Vec::with_capacity(room);
-    // A buffer for one block, of at least the usual size and up to three times as much while it grows, and a text.
+    // A buffer for one block, which has at least the usual size and needs up to three times that size while it grows,
+    // and a text.
     let limit = 3 * room.max(PIECE) + 4096;
     let done = harness::within_memory(limit, "decompressing", || {
         Decompressor::default().stream(data, format, room, |piece| {
@@ -328,7 +330,7 @@ fn decompress(stored: &[u8], header: Header, room: usize) -> Option<Vec<u8>> {
 
 // Sizes of stored blocks.
 
-/// The chosen sizes suffice and are not too large; the flag accepts the same ones.
+/// Checks that the chosen sizes suffice and are not too large, and that the flag accepts the same sizes.
 fn sizes_property(stored: u32, logical: u32, text: &str) {
     match Geometry::for_logical(logical) {
         Some(geometry) => {

@@ -138,13 +138,13 @@ enum Attachment {
     Guest,
     /// The eventfd that kicks a virtqueue.
     Kick(bool),
-    /// Another eventfd, whose writers block while it is full.
+    /// Another eventfd; writes to it block while it is full.
     Event,
     /// Memory for requests in flight.
     Inflight,
-    /// A full pipe, whose writers block.
+    /// A full pipe, to which writes block.
     FullPipe,
-    /// An empty pipe, whose readers block.
+    /// An empty pipe, from which reads block.
     EmptyPipe,
     /// A file that can be neither polled nor mapped.
     Null,
@@ -161,7 +161,7 @@ impl<'a> Arbitrary<'a> for Input {
     }
 }
 
-/// Usually one of `usual`.
+/// Usually a value of `usual`.
 fn mostly<'a>(u: &mut Unstructured<'a>, usual: &[u64]) -> Result<u64> {
     if u.ratio(1, 16)? {
         u.arbitrary()
@@ -308,8 +308,8 @@ impl Message {
     }
 }
 
-/// For any messages and guest memory: every message is handled in bounded time, no byte changes outside of the memory
-/// that the back end was granted or on a read-only disk, and the next front end is served.
+/// For any messages and guest memory: every message is handled in bounded time, no byte changes outside the memory that
+/// the back end was granted, or on a read-only disk, and the next front end is served.
 ///
 /// # Panics
 ///
@@ -549,7 +549,7 @@ impl FrontEnd {
                 while rustix::io::write(&writer, &[0; 4096]).is_ok() {}
                 while rustix::io::write(&writer, &[0]).is_ok() {}
                 set(OFlags::empty());
-                // Kept open: without a reader, a write would fail.
+                // Kept open, because a write would fail without a reader.
                 self.pipes.push(reader);
                 writer
             }

@@ -154,7 +154,7 @@ impl Input {
         self.next_available
     }
 
-    /// Writes everything to the guest's memory.
+    /// Writes the input to the guest's memory.
     pub(crate) fn write(&self, put: impl Fn(u64, &[u8])) {
         let tables = [(DESCRIPTORS, &self.descriptors), (INDIRECT, &self.indirect)];
         for (table, descriptors) in tables {
@@ -179,8 +179,8 @@ impl Input {
     }
 }
 
-/// For any guest memory: no I/O outside of the disk, none that changes a read-only disk, no more completions than
-/// requests, and bounded work and memory.
+/// For any guest memory: no I/O outside the disk, no changes to a read-only disk, no more completions than requests,
+/// and bounded work and memory.
 ///
 /// # Panics
 ///

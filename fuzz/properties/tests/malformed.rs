@@ -1,11 +1,11 @@
-//! Every decoder of untrusted bytes gets inputs, refuses some, accepts some, and never panics.
+//! Every decoder of untrusted bytes is given inputs, refuses some, accepts some, and never panics.
 
 use fuzz_properties::harness::{ALL, Counts, Table, snapshot};
 
 /// Default number of inputs of a property, for a run of a few seconds.
 const INPUTS: u64 = 1500;
 
-/// All decoders of the project. A new one has to be added here, and to a property.
+/// All decoders of the project. A new decoder must be added here, and to a property.
 const DECODERS: [&str; 38] = [
     ".sbc file or plain content",
     ".sbc header",

@@ -1,5 +1,5 @@
-//! Common start-up and exit of every program: flags, banner, logs, signals, exit code.
-//! Its consecutive sessions ([`serve`]): their limit and their results.
+//! Common start-up and exit of every program: flags, banner, logs, signals, exit code. Also consecutive sessions
+//! ([`serve`]): their limit and their results.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -26,7 +26,7 @@ use crate::signals;
 
 pub use crate::flags::SessionLimit;
 
-/// Resources of a program besides its flags.
+/// Resources of a program in addition to its flags.
 #[derive(Debug, Clone)]
 pub struct Environment {
     /// Console for the program's output.
@@ -154,7 +154,7 @@ fn environment(
 
 // Readiness notification for a service manager such as systemd: the protocol of `sd_notify(3)`, one datagram.
 
-/// Notifies the socket named by `NOTIFY_SOCKET`, if set, that the program is ready. Does so once.
+/// Notifies the socket named by `NOTIFY_SOCKET`, if set, that the program is ready. Further calls have no effect.
 fn notify_ready() {
     static SAID: Once = Once::new();
     SAID.call_once(|| {
@@ -192,9 +192,9 @@ pub struct SessionFlags {
 /// Reason why a session failed.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Broken {
-    /// Before it began: no peer was connected, or shutdown was requested.
+    /// Before the session began: no peer was connected, or shutdown was requested.
     Before(Failure),
-    /// After a peer was connected.
+    /// After a peer had connected.
     During(Failure),
 }
 
@@ -209,13 +209,14 @@ impl Broken {
 
 /// Calls `session` repeatedly until `limit` sessions have ended or shutdown is requested.
 ///
-/// With a limit of one, the session's result, or the failure that prevented it, is the result. Otherwise each
-/// session's result is printed on the console, and preparing a session is retried after a pause if it fails.
+/// With a limit of one, the session's result, or the failure that prevented it, is the result. Otherwise each session's
+/// result is printed on the console, and if preparing a session fails, it is retried after a pause.
 ///
 /// # Errors
 ///
-/// A session failed; shutdown was requested before `limit` sessions. Without a limit, only the session that was interrupted by the shutdown counts: peers may fail
-/// at any time, and each failure was reported when its session ended. The state of a disk is the caller's.
+/// A session failed; shutdown was requested before `limit` sessions. Without a limit, only the session that was
+/// interrupted by the shutdown counts: peers may fail at any time, and each failure was reported when its session
+/// ended. The state of a disk is not checked here.
 pub fn serve(
     limit: SessionLimit,
     environment: &Environment,
@@ -239,7 +240,7 @@ pub fn serve(
         match session() {
             Ok(()) => results.completed += 1,
             Err(Broken::During(failure)) => {
-                // Limited, because clients that fail at once, one after the other, would fill the log.
+                // Limited, because a sequence of clients that fail immediately would fill the log.
                 let now = Instant::now();
                 for ((), count) in lines.take_suppressed(now) {
                     let text = format_args!("{count} more sessions have failed");

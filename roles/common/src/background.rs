@@ -1,11 +1,11 @@
-//! Calls that may wait for a peer, each on a thread of its own and with a deadline, and threads that are abandoned because they
-//! missed one.
+//! Calls that may wait for a peer, each on a separate thread and with a deadline, and threads that are abandoned
+//! because they missed their deadline.
 //!
 //! A thread that waits in a call for a peer's answer cannot be cancelled. When its deadline has passed, its session
-//! ends and the thread is abandoned: it keeps its stack, its descriptors, and the memory and DOCA objects that it
-//! uses, none of which is used for another session, until the call returns and the thread exits. At most
-//! [`ABANDONED_THREADS`] may be abandoned at a time; until one returns, further sessions are refused.
-//! The resources of one are bounded by the limits of its session: see [`InitLimits`](crate::init_limits::InitLimits).
+//! ends and the thread is abandoned: it keeps its stack, its descriptors, and the memory and DOCA objects that it uses,
+//! none of which is used for another session, until the call returns and the thread exits. At most
+//! [`ABANDONED_THREADS`] may be abandoned at a time; until one of them returns, further sessions are refused. The
+//! resources of a thread are bounded by the limits of its session: see [`InitLimits`](crate::init_limits::InitLimits).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
@@ -86,8 +86,8 @@ pub(crate) fn check_abandoned() -> Result<(), Failure> {
     ))
 }
 
-/// A call that runs on a thread of its own. If dropped, or past its deadline, the thread is
-/// [abandoned](self) with everything it uses, and its result is dropped there.
+/// A call that runs on a separate thread. If the value is dropped, or past the deadline, the thread is
+/// [abandoned](self) with everything that it uses, and drops the result itself.
 #[derive(Debug)]
 pub struct Background<T> {
     what: &'static str,
@@ -98,7 +98,7 @@ pub struct Background<T> {
 }
 
 impl<T: Send + 'static> Background<T> {
-    /// Starts a call that may take until `within` from now. `waker` is used when there is a result.
+    /// Starts a call with a time limit of `within`. `waker` is used when the call has returned.
     ///
     /// # Errors
     ///

@@ -53,7 +53,7 @@ pub fn print_error(text: fmt::Arguments<'_>) {
     let _ = match terminal_width(&err) {
         None => err.write_fmt(text),
         Some(width) => {
-            // The output replaces a progress bar, which is redrawn below.
+            // The output replaces a progress bar, which is redrawn below it.
             let clear = if HAS_BAR.load(Ordering::Relaxed) {
                 "\r\u{1b}[K"
             } else {
@@ -97,9 +97,9 @@ macro_rules! errln {
     };
 }
 
-/// Returns the exit status of the program called `name`, which would exit with `code`: if its output is incomplete,
-/// reports that and fails. A pipe closed by its reader (`| head -1`) is not reported: a program that only prints exits
-/// quietly, as if by SIGPIPE.
+/// Returns the exit status of the program called `name`, given the `code` with which it would exit. If its output is
+/// incomplete, reports that, and returns a failure. A pipe closed by its reader (`| head -1`) is not reported: a
+/// program that only prints exits without a message, as after SIGPIPE.
 #[must_use]
 pub fn conclude(name: &str, code: ExitCode) -> ExitCode {
     match failure() {
@@ -115,7 +115,7 @@ pub fn conclude(name: &str, code: ExitCode) -> ExitCode {
     }
 }
 
-/// As [`conclude`], for a program whose work is more than its output: a closed pipe does not change its exit status.
+/// As [`conclude`], for a program whose main purpose is not its output: a closed pipe does not change its exit status.
 #[must_use]
 pub(crate) fn conclude_role(name: &str, code: ExitCode) -> ExitCode {
     match failure() {
@@ -181,8 +181,8 @@ impl Console {
 /// Minimum width that text is wrapped to: in a narrower terminal, its lines are broken by the terminal.
 pub const LEAST_WIDTH: usize = 40;
 
-/// Width in columns of the terminal that `stream` is connected to, at least [`LEAST_WIDTH`]; `None` if it is not a
-/// terminal. `COLUMNS` overrides its width.
+/// Width in columns of the terminal to which `stream` is connected, at least [`LEAST_WIDTH`]; `None` if it is not a
+/// terminal. `COLUMNS` overrides the width.
 pub fn terminal_width(stream: impl AsFd) -> Option<usize> {
     let size = rustix::termios::isatty(&stream)
         .then(|| rustix::termios::tcgetwinsize(&stream).ok())
@@ -202,7 +202,7 @@ pub fn columns() -> Option<usize> {
     std::env::var("COLUMNS").ok()?.parse().ok()
 }
 
-/// A number of things, such as `1 worker` and `2 workers`.
+/// A number with its unit in singular or plural, such as `1 worker` and `2 workers`.
 #[must_use]
 pub fn counted(count: u64, noun: &str) -> String {
     let ending = if count == 1 { "" } else { "s" };
@@ -246,7 +246,7 @@ fn wrapped_line(line: &str, width: usize) -> String {
     text
 }
 
-/// Width of a text in columns, without escape sequences for colours. Assumes that there are no wide characters.
+/// Width of a text in columns, without escape sequences for colours. Assumes that all characters have the same width.
 fn visible(text: &str) -> usize {
     let mut columns = 0;
     let mut is_escape = false;
@@ -274,7 +274,7 @@ pub fn progress_bar(total: u64, unit: &'static str) -> ProgressBar {
         "{wide_bar} {human_pos}/{human_len} {msg}, {rate}, {eta} left",
     )
     .expect("a constant template")
-    // indicatif's own rate has four decimals, too many to read while it changes.
+    // indicatif's own rate has four decimal places, which are unreadable while it changes.
     .with_key("rate", |state: &ProgressState, text: &mut dyn Write| {
         // A failure to format the rate has no consequence.
         let _ = write!(text, "{}/s", HumanCount(state.per_sec() as u64));
@@ -284,7 +284,7 @@ pub fn progress_bar(total: u64, unit: &'static str) -> ProgressBar {
         .with_message(unit)
 }
 
-/// Crates whose messages `--sdk-log-level` selects: they take the place of NVIDIA's SDK.
+/// Crates whose messages `--sdk-log-level` selects: they correspond to NVIDIA's SDK.
 const SDK_TARGETS: [&str; 3] = ["doca", "doca_sys", "softdoca"];
 
 /// Starts logging with the levels of the flags. In a process that already logs (a test with several roles in it), only
@@ -295,7 +295,7 @@ pub(crate) fn start_logs(flags: &GeneralFlags, format: LogFormat) {
         .with_default(flags.log_level.filter())
         .with_targets(sdk);
     let lines = tracing_subscriber::fmt::layer().with_ansi(is_coloured(&io::stderr()));
-    // The journal has times of its own.
+    // The journal adds timestamps.
     let layer = match (format, is_journal()) {
         (LogFormat::Text, false) => lines
             .with_writer(|| Lines)
@@ -312,7 +312,7 @@ pub(crate) fn start_logs(flags: &GeneralFlags, format: LogFormat) {
             .map_event_format(|format| Limited::new(format, LogFormat::Json))
             .boxed(),
     };
-    // Fails if there is a subscriber already, whose levels then remain.
+    // Fails if a subscriber is already installed; its levels then remain in effect.
     let _ = tracing_subscriber::registry()
         .with(levels)
         .with(layer)
@@ -332,7 +332,7 @@ fn is_journal() -> bool {
     })
 }
 
-/// Prefix of a line of this level: the priority for systemd's journal (`sd-daemon(3)`), if lines go there.
+/// Prefix of a line of this level: the priority for systemd's journal (`sd-daemon(3)`), if lines are written to it.
 pub(crate) fn priority(level: Level) -> &'static str {
     if !is_journal() {
         return "";
@@ -359,8 +359,8 @@ impl io::Write for Lines {
     }
 }
 
-/// Formats events of level info and above within a budget of lines per call site, so that a peer that repeatedly
-/// causes the same event does not fill the disk. Debug and trace events are not limited: they are off by default.
+/// Formats events of level info and above within a budget of lines per call site, so that a peer that repeatedly causes
+/// the same event does not fill the disk. Debug and trace events are not limited: they are disabled by default.
 struct Limited<F> {
     format: F,
     log_format: LogFormat,
@@ -527,7 +527,7 @@ mod tests {
         assert_eq!(text.matches("event ").count(), limit, "{text}");
         assert_eq!(text.matches("detail ").count(), 50 * limit);
         assert!(text.contains("unrelated") && text.contains("later"));
-        // One line has their number, besides the detail of that number.
+        // One of the remaining lines reports the number of suppressed ones.
         let suppressed = format!("{} more suppressed", 49 * limit);
         let lines = text.lines().filter(|line| line.contains(&suppressed));
         assert_eq!(

@@ -15,7 +15,7 @@ use wire::io_message;
 
 use crate::worker::RunFlag;
 
-/// One of the two RDMA contexts of a worker, with its connection once it is made.
+/// One of the two RDMA contexts of a worker, with its connection once it is created.
 pub struct RdmaEndpoint {
     // Dropped before the context.
     connection: Option<(RdmaConnection, Vec<u8>)>,
@@ -24,7 +24,7 @@ pub struct RdmaEndpoint {
 }
 
 impl RdmaEndpoint {
-    /// Takes a started context for this role.
+    /// Creates the endpoint of a started context.
     #[must_use]
     pub fn new(role: RdmaConnectionRole, rdma: Rdma) -> Self {
         Self {
@@ -133,7 +133,7 @@ impl Readiness {
     }
 }
 
-/// Handles an event that is not a completion. `lost` is the error message for a connection that is lost during the run.
+/// Handles an event that is not a completion. `lost` is the error message if a connection is lost during the run.
 ///
 /// # Errors
 ///
@@ -209,13 +209,13 @@ impl ComchEndpoints {
 pub struct TargetEndpoints {
     /// Carries I/O messages.
     pub control: RdmaEndpoint,
-    /// Used by the target to read and write blocks; nothing is submitted here.
+    /// Used by the target to read and write blocks; this module submits no tasks on it.
     pub data: RdmaEndpoint,
 }
 
 impl TargetEndpoints {
-    /// Starts both contexts. The control context has capacity for this many sends and as many receives; `settings`
-    /// makes further settings of it, such as completion handlers.
+    /// Starts both contexts. The control context has capacity for this number of sends and the same number of receives;
+    /// `settings` applies further settings, such as completion handlers.
     ///
     /// # Errors
     ///
@@ -260,9 +260,9 @@ impl TargetEndpoints {
 /// Time for I/Os in flight to complete after the run was stopped.
 const DRAIN: Duration = Duration::from_secs(1);
 
-/// One data path, as seen by the run loop.
+/// A data path, as seen by the run loop.
 pub trait PollDriven {
-    /// Does one poll iteration.
+    /// Performs one poll iteration.
     ///
     /// # Errors
     ///
@@ -288,17 +288,17 @@ pub trait PollDriven {
         None
     }
 
-    /// The role's counts. Requests in flight and calls of the progress engine are added by the loop.
+    /// The role's counts. The loop adds the requests in flight and the calls of the progress engine.
     fn counts(&self) -> Counts {
         Counts::default()
     }
 
-    /// Name of the peer whose I/Os these are.
+    /// Name of the peer that requests the I/Os.
     fn client(&self) -> &'static str {
         "initiator"
     }
 
-    /// Probable cause of a timeout, for its message.
+    /// Probable cause of a timeout, for the error message.
     fn suspect(&self) -> &'static str {
         "a peer does not answer"
     }
@@ -307,16 +307,16 @@ pub trait PollDriven {
 /// Poll iterations between clock reads. An iteration may sleep for 50 ms when idle: together less than [`LONGEST_INTERVAL`].
 const POLLS_PER_CLOCK_READ: u32 = 32;
 
-/// Maximum time counted between two clock reads. If more time has passed, this worker itself was stopped, which is not the
-/// peer's fault: events received meanwhile are handled in the next iterations.
+/// Maximum time counted between two clock reads. If more time has passed, this worker itself was stopped, for which the
+/// peer is not responsible: events received in the meantime are handled in the next iterations.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Time without progress after which a session is abandoned; `None` is unlimited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// With requests in flight: time without a completion.
+    /// Time limit without a completion, while requests are in flight.
     pub io: Option<Duration>,
-    /// With none in flight: time without a request.
+    /// Time limit without a request, while none is in flight.
     pub idle: Option<Duration>,
 }
 
@@ -403,8 +403,8 @@ impl Watch {
     }
 }
 
-/// Runs poll iterations until the flag is cleared, and then, for a limited time and unless the run is abandoned, until
-/// no I/O is in flight. Returns the progress engine's counts for the run.
+/// Runs poll iterations until the flag is cleared. Then continues for a limited time, unless the run is abandoned,
+/// until no I/O is in flight. Returns the progress engine's counts for the run.
 ///
 /// # Errors
 ///
@@ -561,7 +561,7 @@ mod tests {
             assert!(pe.poll().is_none());
             start.elapsed()
         };
-        // Sleeps grow to a maximum, which is reached when the next one is not longer.
+        // Sleeps grow to a maximum, which is reached when a sleep is not longer than the previous one.
         let mut polls = (0..10_000).map(|_| timed_poll());
         let first = polls.find(|time| *time > Duration::from_millis(10));
         assert!(first.is_some(), "it never sleeps");

@@ -34,7 +34,7 @@ pub use values::{
 
 /// Heading of DOCA's general flags in the usage text.
 pub const GENERAL_HEADING: &str = "DOCA Flags";
-/// Heading of a role's own flags in the usage text; [`read`] gives it to all flags without one.
+/// Heading of a role's own flags in the usage text; [`read`] sets it for all flags without a heading.
 pub const PROGRAM_HEADING: &str = "Program Flags";
 
 /// Flags common to all DOCA programs.
@@ -111,11 +111,11 @@ pub trait RoleFlags: Parser {
         &[]
     }
 
-    /// Checks flags against each other, before anything is started.
+    /// Checks the combination of flags, before anything is started.
     ///
     /// # Errors
     ///
-    /// Flags that do not fit together.
+    /// The flags contradict each other, or a required flag is missing.
     fn check(&self) -> Result<(), Failure> {
         Ok(())
     }
@@ -137,12 +137,12 @@ pub fn command<F: Parser>(name: &'static str) -> clap::Command {
     with_layout(F::command(), name)
 }
 
-/// Parses the flags of the program called `name` from `args` (the first is the program's own name and is ignored) and
-/// from the JSON file that they name.
+/// Parses the flags of the program called `name` from `args` (the first argument is the program's own name and is
+/// ignored) and from the JSON file that they name.
 ///
 /// # Errors
 ///
-/// The text of a [`FlagsError::Usage`] names the flag, the file if it was given there, and the accepted values.
+/// The text of a [`FlagsError::Usage`] names the flag, the file that contained it, and the accepted values.
 pub fn read<F: Parser>(
     name: &'static str,
     args: impl IntoIterator<Item = OsString>,
@@ -177,7 +177,8 @@ pub fn read<F: Parser>(
     F::from_arg_matches(&matches).map_err(from_clap)
 }
 
-/// Appends negative values with units, such as `-4M`, to the flags before them: clap takes them for flags, and its error would not name theirs.
+/// Appends negative values with units, such as `-4M`, to the preceding flags: clap would interpret them as flags, and
+/// its error would not name the flag that they belong to.
 fn with_negative_values(command: &Command, args: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let takes_value = |flag: &str| {
         let mut known = command.get_arguments();
@@ -230,19 +231,18 @@ Usage: {name} [DOCA Flags] [Program Flags]
 {all-args}{after-help}
 ";
 
-/// Gives a role's command the name and the usage layout of the reference.
+/// Sets the name and the usage layout of a role's command to those of the reference.
 fn with_layout(command: Command, name: &'static str) -> Command {
     lay_out(command)
         .name(name)
         .bin_name(name)
         .version(env!("CARGO_PKG_VERSION"))
-        // -h and -v are ordinary general flags here; clap's own -V would be one more.
+        // -h and -v are ordinary general flags here; clap's own -V would be an additional one.
         .disable_help_flag(true)
         .disable_version_flag(true)
         .help_template(TEMPLATE)
         .override_usage(format!("{name} [DOCA Flags] [Program Flags]"))
-        // A repeated flag that takes one value is a mistake worth an error, negative numbers are
-        // values out of range and not flags.
+        // A repeated flag that takes one value is an error. Negative numbers are values out of range, not flags.
         .args_override_self(false)
         .mut_args(|arg| {
             let takes_value = arg.get_action().takes_values();
@@ -255,7 +255,7 @@ fn with_layout(command: Command, name: &'static str) -> Command {
         })
 }
 
-/// The message itself, without clap's label, usage reminder and hints about `--help`.
+/// The message without clap's label, usage reminder and hints about `--help`.
 fn first_paragraph(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let body = text.strip_prefix("error: ").unwrap_or(&text);
@@ -376,13 +376,13 @@ fn broken(line: &str) -> String {
 const GENERAL_OBJECT: &str = "doca_general_flags";
 const PROGRAM_OBJECT: &str = "doca_program_flags";
 
-/// Flags that are not allowed in a file.
+/// Flags that are not permitted in a file.
 const COMMAND_LINE_ONLY: [&str; 3] = ["help", "version", "json"];
 
-/// Maximum size of a file of flags; anything larger is the wrong file.
+/// Maximum size of a file of flags in bytes; a larger file is not a file of flags.
 const MAX_FILE: u64 = 1 << 20;
 
-/// Arguments that the file stands for, except flags given on `command_line`.
+/// Arguments equivalent to the file, except flags given on `command_line`.
 fn json_arguments(
     path: &Path,
     command: &Command,
@@ -427,7 +427,7 @@ fn json_arguments(
     Ok(arguments)
 }
 
-/// JSON whose objects have no duplicate keys, of which parsers silently keep one.
+/// JSON whose objects have no duplicate keys; parsers silently keep one value of a duplicate key.
 struct NoDuplicates;
 
 impl<'de> Deserialize<'de> for NoDuplicates {
@@ -566,7 +566,7 @@ fn scalar(arg: &Arg, value: &Value) -> Result<String, String> {
     }
 }
 
-/// Returns `true` for what looks like a size or a time with a unit, which the flag may accept.
+/// Returns `true` for a text that resembles a size or a time with a unit, which the flag may accept.
 fn has_unit(text: &str) -> bool {
     text.starts_with(|it: char| it.is_ascii_digit())
         && text.ends_with(|it: char| it.is_ascii_alphabetic())
@@ -580,7 +580,7 @@ fn expected(arg: &Arg) -> &'static str {
     }
 }
 
-/// The JSON type of a flag follows from the Rust type that its values are parsed into.
+/// The JSON type of a flag follows from the Rust type of its values.
 fn is_number(arg: &Arg) -> bool {
     let numbers = [
         TypeId::of::<u8>(),

@@ -1,4 +1,4 @@
-//! Limits of what a session may ask for in its `init_storage_request`, as flags.
+//! Limits of the resources that a session may request in its `init_storage_request`, as flags.
 
 use clap::Args;
 use control::Failure;
@@ -54,7 +54,7 @@ impl InitLimits {
     ///
     /// # Errors
     ///
-    /// `INVALID_VALUE`: more transactions than allowed, or none; `NO_MEMORY`: more memory than allowed.
+    /// `INVALID_VALUE`: more transactions than permitted, or none; `NO_MEMORY`: more memory than permitted.
     pub fn check(&self, init: &InitStorage) -> Result<(), Failure> {
         let InitStorage {
             transaction_count,

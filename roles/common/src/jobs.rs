@@ -1,5 +1,5 @@
 //! Multi-step jobs of a session on its workers, one at a time. The main thread does not wait for a peer: a job is
-//! started on all workers concerned, and polled until all have answered.
+//! started on all workers concerned, and polled until all have replied.
 
 use std::time::{Duration, Instant};
 
@@ -37,9 +37,9 @@ enum Step<I> {
 /// A completed step of a job.
 #[derive(Debug)]
 pub enum Completed<I> {
-    /// The peer's memory was imported for this request. The session decides what the job does next.
+    /// The peer's memory was imported for this request. The session determines the next step of the job.
     Imported(I, Mmap),
-    /// The data paths of all workers have stopped. The session decides what the job does next.
+    /// The data paths of all workers have stopped. The session determines the next step of the job.
     Stopped,
     /// The job is complete.
     Job(Outcome),
@@ -73,7 +73,7 @@ impl<I> JobRunner<I> {
         self.step = None;
     }
 
-    /// Imports the memory of an init request on a thread of its own.
+    /// Imports the memory of an init request on a separate thread.
     ///
     /// # Errors
     ///
@@ -94,7 +94,7 @@ impl<I> JobRunner<I> {
         Ok(())
     }
 
-    /// Waits for the answers of all workers that have been given a command.
+    /// Waits for the replies of all workers to which a command was sent.
     pub fn await_replies(&mut self) {
         self.step = Some(Step::Replies(Outcome::Done));
     }
@@ -120,7 +120,7 @@ impl<I> JobRunner<I> {
         }
     }
 
-    /// Advances the job, and returns a completed step. `take` is called with each worker's answer and returns the
+    /// Advances the job, and returns a completed step. `take` is called with each worker's reply, and returns the
     /// export in it.
     ///
     /// # Errors

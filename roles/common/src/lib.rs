@@ -4,7 +4,7 @@
 //! runs the data path on [`worker`] threads, and sleeps in [`control::Waiter`] until a message, a worker or a signal
 //! ([`signals`]) needs it.
 #![forbid(unsafe_code)]
-// They panic if the stream is closed or full: see `console`.
+// These macros panic if the stream is closed or full: see `console`.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod application;

@@ -1,5 +1,5 @@
-//! Parts of the protocol that all control state machines share: the release of the wire format that a session uses (chosen by a flag, or
-//! detected from the first client request that differs), and the check of responses.
+//! Parts of the protocol that all control state machines share: the release of the wire format that a session uses
+//! (chosen by a flag, or detected from the first client request that differs), and the validation of responses.
 
 use clap::{Args, ValueEnum};
 use control::{Failure, unexpected};
@@ -48,7 +48,7 @@ impl Protocol {
     ///
     /// # Errors
     ///
-    /// Differs from the chosen release.
+    /// The release differs from the chosen one.
     pub fn of_client(self, has_batch_size: bool) -> Result<Release, Failure> {
         match (self.chosen(), has_batch_size) {
             (None, true) => Ok(Release::V3_0),

@@ -43,7 +43,7 @@ pub use degraded_mode::{DegradedMode, NextRejoin};
 #[derive(Debug)]
 pub struct WorkerSetup {
     pub index: u32,
-    /// CPU that it runs on.
+    /// CPU on which the worker runs.
     pub core: u32,
     /// The DPU's device.
     pub device: Device,
@@ -61,7 +61,7 @@ pub struct WorkerSetup {
     pub metrics: Option<Arc<WorkerMetrics>>,
 }
 
-/// Command to a worker whose data path does not run.
+/// Command to a worker whose data path is not running.
 #[derive(Debug)]
 pub enum Command {
     /// Create an RDMA connection for this target, and export it.
@@ -102,7 +102,7 @@ pub enum WorkerCommand {
         /// The target's export.
         details: Bytes,
     },
-    /// Get ready to exchange messages with the target.
+    /// Prepare to exchange messages with the target.
     Attach { target: usize },
 }
 
@@ -187,8 +187,8 @@ pub trait Service {
     /// Data path of a worker thread.
     type DataPath: DataPath<Command = Command, Reply = Reply>;
 
-    /// Takes the initiator's imported memory, prepares further resources for I/Os, and returns the export of the
-    /// memory that the targets are to use.
+    /// Takes the initiator's imported memory, prepares further resources for I/Os, and returns the export of the memory
+    /// for the targets.
     ///
     /// # Errors
     ///
@@ -210,11 +210,12 @@ pub trait Service {
         setup: WorkerSetup,
     ) -> Result<impl FnOnce() -> Result<Self::DataPath, Failure> + Send + 'static, Failure>;
 
-    /// Combines the verifiers of the targets, `None` for one without, into that of the service's storage.
+    /// Combines the verifiers of the targets (`None` for a target without a verifier) into the verifier of the
+    /// service's storage.
     ///
     /// # Errors
     ///
-    /// It is another storage than in earlier sessions. The session ends.
+    /// The storage is not that of earlier sessions. The session ends.
     fn verifier(&mut self, targets: &[Option<Verifier>]) -> Result<Option<Verifier>, Failure>;
 
     /// Returns `true` if the targets are queried for identities and superblocks: required if the service
@@ -223,26 +224,27 @@ pub trait Service {
         false
     }
 
-    /// Called before the session ends: background work must not be started from now on.
+    /// Called before the session ends: from now on, background work must not be started.
     fn quiesce(&mut self) {}
 
-    /// Returns `true` if no background work is in flight. Completing it wakes the main thread.
+    /// Returns `true` if no background work is in flight. Its completion wakes the main thread.
     fn is_quiet(&self) -> bool {
         true
     }
 
-    /// Redundancy of a service that continues when a target is lost. `None` ends the session instead.
+    /// Redundancy of a service that continues when a target is lost. With `None`, the session ends instead.
     fn degraded_mode(&mut self) -> Option<&mut dyn DegradedMode> {
         None
     }
 }
 
-/// Serves sessions with the targets at `addresses`, one for each of the layout's. The flags limit the number of
-/// sessions; `service` creates a service for each. `report` gets the workers' reports of a successful session.
+/// Serves sessions with the targets at `addresses`, one for each target of the layout. The flags limit the number of
+/// sessions; `service` creates a service for each session. `report` receives the workers' reports of a successful
+/// session.
 ///
 /// # Errors
 ///
-/// A missing device, a failed peer or worker, or a shutdown request.
+/// A device is missing, a peer or worker has failed, or shutdown was requested.
 ///
 /// # Panics
 ///
@@ -331,7 +333,8 @@ struct App<'a, S: Service> {
     awaited: Option<Awaited>,
     /// Deadline for the service to become quiet, while the session waits for that.
     quiet_until: Option<Instant>,
-    /// `true` if the initiator has left a session that the service ends: its channel would report that without end.
+    /// `true` if the initiator has disconnected from a session that the service is ending: its channel would report
+    /// that repeatedly.
     has_client_left: bool,
 }
 
@@ -369,7 +372,7 @@ impl<S: Service> App<'_, S> {
             ..
         } = self;
         let ended = Worker::end_all(&mut workers);
-        // In order of use.
+        // Drop order: the service before the storage that it uses.
         drop((service, storage));
         if let Err(stuck) = &ended {
             tracing::error!("{stuck}");
@@ -444,11 +447,11 @@ impl<S: Service> App<'_, S> {
         }
     }
 
-    /// Executes an action of the session, and returns the session's result if that is its end.
+    /// Executes an action of the session, and returns the session's result if the action ends it.
     ///
     /// # Errors
     ///
-    /// A channel that cannot send, and the error of an initiator that has sent too many invalid requests.
+    /// A channel cannot send, or an initiator has sent too many invalid requests.
     fn execute(
         &mut self,
         action: Action,
@@ -459,7 +462,7 @@ impl<S: Service> App<'_, S> {
             Action::Announce => {
                 environment.announce_ready(format_args!("waiting for the {}", self.client.peer()))
             }
-            // It may have disconnected already, and is not needed.
+            // The client may have disconnected already, and is no longer needed.
             Action::SendToClient(message) if self.session.is_closing() => {
                 if let Err(failure) = self.client.send(&message) {
                     tracing::debug!("{failure}");
@@ -510,7 +513,7 @@ impl<S: Service> App<'_, S> {
         Ok(None)
     }
 
-    /// Time of the next timeout of the session or one of its parts; `silent_until` is that of the initiator.
+    /// Time of the next timeout of the session or one of its parts; `silent_until` is the timeout of the initiator.
     fn next_deadline(&self, silent_until: Option<Instant>) -> Option<Instant> {
         self.session
             .poll_timeout()
@@ -523,8 +526,8 @@ impl<S: Service> App<'_, S> {
             .min()
     }
 
-    /// Handles timeouts at `now`, after all available input has been read: a service that was itself stopped must
-    /// first read what its peers have sent meanwhile. Returns `true` if there was a timeout.
+    /// Handles timeouts at `now`, after all available input has been read: a service that was stopped itself must first
+    /// read the messages that its peers have sent in the meantime. Returns `true` if there was a timeout.
     fn judge_late(&mut self, now: Instant, silence: Option<(Instant, Duration)>) -> bool {
         let is_late = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         if is_late(self.session.poll_timeout()) {
@@ -569,7 +572,7 @@ impl<S: Service> App<'_, S> {
         self.session.handle(event, Instant::now());
     }
 
-    /// Returns `true` if the session continues because the service is quiet, or has not become so in time.
+    /// Returns `true` if the session continues: the service is quiet, or has not become quiet in time.
     fn has_quiesced(&mut self) -> bool {
         let now = Instant::now();
         let is_late = self.quiet_until.is_some_and(|until| until <= now);
@@ -593,8 +596,8 @@ impl<S: Service> App<'_, S> {
     fn take_events(&mut self) -> bool {
         let now = Instant::now();
         let mut quiet = true;
-        // Targets first: their last messages explain later failures, and a client that connects while a target is lost waits for the next
-        // session.
+        // Targets are polled first: their last messages explain later failures, and a client that connects while a
+        // target is lost waits for the next session.
         for (target, storage) in self.storage.iter_mut().enumerate() {
             if self.session.is_without(target) {
                 continue;

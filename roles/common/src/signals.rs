@@ -1,4 +1,4 @@
-//! Ctrl-C, SIGTERM and SIGHUP: they request shutdown.
+//! Ctrl-C, SIGTERM and SIGHUP, which request shutdown.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,15 +10,16 @@ use signal_hook::iterator::Signals;
 
 use crate::errln;
 
-/// A signal repeated within this time counts as one (a terminal signals a whole process group, and a supervisor in it
-/// passes the signal on); a later one means that the user does not want to wait.
+/// A signal repeated within this time counts as one signal (a terminal signals a whole process group, and a supervisor
+/// in it forwards the signal); a later repetition means that the user does not want to wait.
 const IMPATIENCE: Duration = Duration::from_secs(1);
 
 /// Exit code of a program that is forced to exit without cleanup, as shells report SIGINT.
 const EXIT_IMPATIENT: i32 = 130;
 
-/// Creates a shutdown that SIGINT, SIGTERM and SIGHUP request. A signal repeated because the program does not exit makes it exit
-/// at once, without cleanup. A program started with SIGHUP ignored, by nohup(1) for example, continues to ignore it.
+/// Creates a shutdown that is requested by SIGINT, SIGTERM and SIGHUP. A repeated signal makes the program exit
+/// immediately, without cleanup. A program started with SIGHUP ignored, by nohup(1) for example, continues to ignore
+/// it.
 ///
 /// # Errors
 ///
@@ -70,13 +71,13 @@ mod tests {
 
     use super::*;
 
-    /// Signal handlers remain for the life of the process, so the test runs in a process of its own: otherwise SIGTERM would be
-    /// ignored in the process of the unit tests from then on.
+    /// Signal handlers remain for the lifetime of the process, so the test runs in a separate process; otherwise,
+    /// SIGTERM would be ignored in the process of the unit tests.
     #[test]
     fn a_signal_is_a_request_as_soon_as_it_is_delivered() {
         const NAME: &str = "signals::tests::a_signal_is_a_request_as_soon_as_it_is_delivered";
         const CHILD: &str = "ROLE_COMMON_TEST_CHILD";
-        /// Not 0, which is also the exit code of a run without any test.
+        /// Not 0, which is also the exit code of a run in which no test was selected.
         const PASSED: i32 = 42;
         if env::var_os(CHILD).is_none() {
             let status = Command::new(env::current_exe().expect("a path"))
@@ -88,7 +89,7 @@ mod tests {
             return;
         }
         let shutdown = shutdown().expect("handlers and a thread");
-        // Returns once the handler has run on this thread, whether or not the other thread has.
+        // Returns after the handler has run on this thread, independently of the other thread.
         signal_hook::low_level::raise(SIGTERM).expect("a signal");
         assert!(shutdown.is_requested());
         process::exit(PASSED);

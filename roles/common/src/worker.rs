@@ -1,8 +1,8 @@
 //! Worker threads: one per `--cpu`, pinned to it, each with its own data path.
 //!
-//! A worker first executes commands of the main thread, sleeping in between. Once started, it runs its data path until
-//! the run flag is cleared (or it finishes or fails), and then executes commands again. DOCA handles stay on the
-//! thread that created them: a data path is created, used and dropped there.
+//! A worker first executes commands of the main thread, and sleeps between commands. Once started, it runs its data
+//! path until the run flag is cleared (or it finishes or fails), and then executes commands again. DOCA handles remain
+//! on the thread that created them: a data path is created, used and dropped there.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
@@ -18,11 +18,11 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::background::Attachment;
 
-/// Time for workers to exit before they are abandoned. It exceeds the duration of a DOCA call to a stopped process,
-/// which softdoca gives up after 3 s.
+/// Time limit for workers to exit before they are abandoned. It exceeds the duration of a DOCA call to a stopped
+/// process, which softdoca aborts after 3 s.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Tells a running data path whether to continue.
+/// Determines whether a running data path continues.
 #[derive(Debug, Clone, Default)]
 pub struct RunFlag(Arc<Run>);
 
@@ -71,8 +71,8 @@ pub trait DataPath: 'static {
     /// Reported to the main thread; the worker continues and takes further commands.
     fn execute(&mut self, command: Self::Command) -> Result<Self::Reply, Failure>;
 
-    /// Runs until the flag is cleared. It must then complete I/Os in flight, in bounded time, or return at once if the
-    /// run is [abandoned](RunFlag::is_abandoned).
+    /// Runs until the flag is cleared. It must then complete I/Os in flight, in bounded time, or return immediately if
+    /// the run is [abandoned](RunFlag::is_abandoned).
     ///
     /// # Errors
     ///
@@ -105,7 +105,7 @@ enum Outcome<D: DataPath> {
     Finished(Result<D::Report, Failure>),
 }
 
-/// A worker thread, as seen from the main thread. Dropping it stops the thread.
+/// Handle of a worker thread, owned by the main thread. Dropping it stops the thread.
 pub struct Worker<D: DataPath> {
     name: String,
     run: RunFlag,
@@ -130,10 +130,10 @@ struct Pending {
     last: Instant,
 }
 
-/// Maximum extension of a deadline for time in which the worker's thread gets no CPU.
+/// Maximum extension of a deadline for time in which the worker's thread did not get CPU time.
 const LONGEST_EXTENSION: Duration = Duration::from_secs(60);
 
-/// Answer of a worker to [`begin_spawn`](Worker::begin_spawn), [`begin`](Worker::begin) or
+/// Reply of a worker to [`begin_spawn`](Worker::begin_spawn), [`begin`](Worker::begin) or
 /// [`begin_stop`](Worker::begin_stop).
 #[derive(Debug)]
 pub enum Answer<D: DataPath> {
@@ -149,7 +149,7 @@ impl<D: DataPath> Worker<D> {
     ///
     /// # Errors
     ///
-    /// The thread cannot be created, the CPU does not exist, `create` failed, or did not return `within` the time.
+    /// The thread cannot be created, the CPU does not exist, or `create` failed or did not return `within` the time.
     pub fn spawn(
         index: u32,
         cpu: u32,
@@ -164,7 +164,7 @@ impl<D: DataPath> Worker<D> {
     }
 
     /// Starts worker number `index` on `cpu`. Its first [answer](Self::answer) reports that `create` has created the
-    /// data path on the new thread, or fails after `within`. `waker` is used when there is an answer.
+    /// data path on the new thread, or fails after `within`. `waker` is used when an answer is available.
     ///
     /// # Errors
     ///
@@ -190,7 +190,7 @@ impl<D: DataPath> Worker<D> {
                 let _guard = guard;
                 let id = rustix::thread::gettid().as_raw_nonzero().get();
                 tid.store(id, Ordering::Relaxed);
-                // Declared first, so dropped last: when the main thread wakes, the thread has finished, also after a
+                // Declared first, so dropped last: when the main thread is woken, the thread has finished, even after a
                 // panic.
                 let _farewell = WakeOnDrop(waker.clone());
                 let outcomes = Outcomes {
@@ -227,7 +227,7 @@ impl<D: DataPath> Worker<D> {
         Ok(worker)
     }
 
-    /// Gives a command, whose reply is the next [answer](Self::answer), or fails after `within`.
+    /// Sends a command. The next [answer](Self::answer) is its reply, or fails after `within`.
     ///
     /// # Errors
     ///
@@ -238,7 +238,7 @@ impl<D: DataPath> Worker<D> {
         Ok(())
     }
 
-    /// Stops the data path, whose report is the next [answer](Self::answer), or fails after `within`.
+    /// Stops the data path. The next [answer](Self::answer) is its report, or fails after `within`.
     ///
     /// # Errors
     ///
@@ -292,7 +292,7 @@ impl<D: DataPath> Worker<D> {
                 let waiting = format_args!("{}: {what}", self.name);
                 let in_time = pending.check(now, || run_queue_delay(&self.tid), waiting);
                 if in_time.is_err() {
-                    // A late answer would be taken for the next one.
+                    // A late answer would be interpreted as the answer to the next command.
                     self.orders = None;
                     self.pending = None;
                 }
@@ -334,7 +334,8 @@ impl<D: DataPath> Worker<D> {
     ///
     /// # Errors
     ///
-    /// The command's failure, no reply `within` the time, or a worker that has panicked or is running its data path.
+    /// The command has failed, there was no reply `within` the time, or the worker has panicked or is running its data
+    /// path.
     pub fn execute(&mut self, command: D::Command, within: Duration) -> Result<D::Reply, Failure> {
         self.order(Order::Execute(command))?;
         match self.outcome(within, "a command")? {
@@ -420,7 +421,7 @@ impl<D: DataPath> Worker<D> {
         match self.outcomes.recv_timeout(within) {
             Ok(outcome) => outcome.map_err(|failure| failure.context(&self.name)),
             Err(RecvTimeoutError::Timeout) => {
-                // A late answer would be taken for the next one.
+                // A late answer would be interpreted as the answer to the next command.
                 self.orders = None;
                 Err(Failure::timed_out(
                     format_args!("{}: {what}", self.name),
@@ -470,7 +471,7 @@ impl<D: DataPath> Worker<D> {
     ///
     /// A worker was abandoned, or panicked.
     pub fn end_all(workers: &mut Vec<Self>) -> Result<(), Failure> {
-        // Signal all of them before waiting for the first.
+        // Signal all workers before waiting for the first.
         for worker in workers.iter_mut() {
             worker.run.abandon();
             worker.orders = None;
@@ -483,7 +484,7 @@ impl<D: DataPath> Worker<D> {
         ends.into_iter().collect()
     }
 
-    /// The thread's state, for others that use the same memory.
+    /// The thread's state, for users of the same memory.
     #[must_use]
     pub fn attachment(&self) -> Attachment {
         self.attachment.clone()
@@ -534,8 +535,8 @@ impl<D: DataPath> std::fmt::Debug for Worker<D> {
 }
 
 impl Pending {
-    /// Checks the deadline. Time in which the worker was runnable but got no CPU is not counted: a peer can only hold
-    /// up a thread that sleeps.
+    /// Checks the deadline. Time in which the worker was runnable but not scheduled is not counted: a peer can only
+    /// delay a thread that sleeps.
     fn check(
         &mut self,
         now: Instant,
@@ -546,7 +547,7 @@ impl Pending {
             Ok(()) => return Ok(()),
             Err(late) => late,
         };
-        // A thread that has not run yet has spent all the time waiting for a CPU.
+        // A thread that has not run yet has been waiting for a CPU all the time.
         let delay = run_queue_delay().unwrap_or(self.delay + Duration::from_secs(1));
         let extension = delay.saturating_sub(self.delay);
         let at = self.deadline.at() + extension;
@@ -583,7 +584,7 @@ struct Outcomes<D: DataPath> {
 
 impl<D: DataPath> Outcomes<D> {
     fn send(&self, outcome: Result<Outcome<D>, Failure>) {
-        // The receiver is gone if the main thread has abandoned this worker.
+        // The receiver was dropped if the main thread has abandoned this worker.
         let _ = self.sender.send(outcome);
         self.waker.wake();
     }

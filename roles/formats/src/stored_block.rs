@@ -1,11 +1,11 @@
 //! Stored blocks: the form in which the reference's gga_offload service stores data on its three targets, also written by
 //! the generator.
 //!
-//! A stored block is a header, the LZ4 data blocks of one block of data, zeros, and an unused trailer, with the layout of
-//! [`wire::stored_block`]. Its first half is stored on data_1, its second half on data_2, and their parity, by a
-//! [`MatrixType`], on data_p. [`Geometry`] has its sizes, [`Encoder`] creates it, and [`inspect`] checks its sizes. Nothing
-//! in it says which block it is or of which write: that is what stored chunks are for. All of this works on bytes only;
-//! compression and erasure coding engines are the device's.
+//! A stored block is a header, the LZ4 data blocks of one block of data, zeros, and an unused trailer, with the layout
+//! of [`wire::stored_block`]. Its first half is stored on data_1, its second half on data_2, and their parity, by a
+//! [`MatrixType`], on data_p. [`Geometry`] defines its sizes, [`Encoder`] creates it, and [`inspect`] checks its sizes.
+//! It identifies neither its block nor its write; stored chunks do. This module processes bytes only; compression and
+//! erasure coding are done by the device.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ use wire::stored_block::{ChunkRecord, DataBlock, Header, Trailer};
 /// Maximum data per LZ4 data block in bytes, as the reference configures its compressor.
 pub const PIECE: usize = 64 << 10;
 
-/// Bytes of a stored block other than LZ4 data blocks: header and trailer.
+/// Bytes of a stored block that are not LZ4 data blocks: header and trailer.
 pub const OVERHEAD: usize = Header::SIZE + Trailer::SIZE;
 
 // Encodes data as stored blocks.
@@ -28,7 +28,7 @@ const RAW: u32 = 1 << 31;
 /// Encodes stored blocks; reuses its working memory.
 pub struct Encoder {
     geometry: Geometry,
-    /// The stored block, followed by space for compressed data whose size is not known to fit yet.
+    /// The stored block, followed by space for compressed data whose final size is unknown.
     buffer: Vec<u8>,
     table: CompressTable,
 }
@@ -147,8 +147,8 @@ impl Encoder {
     }
 }
 
-/// Working memory in bytes for compressing `content` bytes: all pieces before the last stored raw, and for the last
-/// LZ4's worst case.
+/// Working memory in bytes for compressing `content` bytes: all pieces but the last stored raw, and LZ4's worst case
+/// for the last one.
 fn working_size(content: usize) -> usize {
     let last = get_maximum_output_size(content.min(PIECE));
     Header::SIZE + content + content.div_ceil(PIECE) * DataBlock::SIZE + last
@@ -185,9 +185,9 @@ impl Geometry {
         }
     }
 
-    /// The sizes of a set with stored chunks for data of `logical_block_size` bytes: half of the data, whatever it is, and a
-    /// record in each chunk. `None` if the sum of two chunks does not fit in 32 bits; the flag's parser refuses such
-    /// sizes.
+    /// The sizes of a set with stored chunks for data of `logical_block_size` bytes: half of the data, which may have
+    /// any content, and a record in each chunk. `None` if the sum of two chunks does not fit in 32 bits; the flag's
+    /// parser refuses such sizes.
     #[must_use]
     pub fn for_logical(logical_block_size: u32) -> Option<Self> {
         let payload = u64::from(logical_block_size.div_ceil(2));
@@ -312,7 +312,7 @@ mod tests {
         Geometry::for_logical(size).expect("not too large")
     }
 
-    /// Stored blocks with room for any content of this size.
+    /// Stored blocks with space for any content of this size.
     fn roomy(size: u32) -> Geometry {
         let worst_case = size as usize + (size as usize).div_ceil(PIECE) * DataBlock::SIZE;
         let stored = (worst_case + OVERHEAD).next_multiple_of(STORED_ALIGNMENT as usize);
@@ -357,7 +357,7 @@ mod tests {
         let refused = compatible(4096)
             .encode(&contents::noise(1, 4096))
             .expect_err("noise");
-        // Raw: its length and itself; 12 bytes are used for header and trailer.
+        // Raw data: its length field and the data; 12 bytes are used for header and trailer.
         assert_eq!((refused.needed, refused.room), (4100, 4084));
         assert_eq!(
             refused.to_string(),
@@ -563,7 +563,7 @@ mod tests {
                 }
                 .emit();
             }
-            // No panic, and no size out of bounds.
+            // Checks that there is no panic, and no size out of bounds.
             if let Ok(header) = inspect(&bytes, Geometry::compatible(size)) {
                 prop_assert_eq!(header.original_size, size);
                 prop_assert!(data_range(header).end <= bytes.len() - Trailer::SIZE);

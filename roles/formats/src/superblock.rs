@@ -1,6 +1,6 @@
-//! Superblock of a target: metadata beside its blocks that records its set of targets, its number in the set, the
-//! set's epochs known to it, the form of its blocks, and the state of the last session. A service assembles a set from its members'
-//! superblocks alone.
+//! Superblock of a target: metadata stored with its blocks that records its set of targets, its number in the set, the
+//! set's epochs known to it, the form of its blocks, and the state of the last session. A service assembles a set only
+//! from its members' superblocks.
 
 use std::fmt;
 
@@ -28,7 +28,7 @@ impl SetId {
 }
 
 impl fmt::Display for SetId {
-    /// The first 8 of its 32 hexadecimal digits.
+    /// Formats the first 8 of the 32 hexadecimal digits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:08x}", (self.0 >> 96) as u32)
     }
@@ -44,12 +44,12 @@ pub struct Epoch {
 }
 
 impl Epoch {
-    /// No epoch: before a set's first one.
+    /// No epoch: before the first epoch of a set.
     pub const NONE: Self = Self { number: 0, id: 0 };
 }
 
 impl fmt::Display for Epoch {
-    /// The number, and the first 4 of the identifier's 16 hexadecimal digits.
+    /// Formats the number, and the first 4 of the identifier's 16 hexadecimal digits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-{:04x}", self.number, self.id >> 48)
     }
@@ -80,9 +80,9 @@ pub struct NoRandomNumber(std::io::Error);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Form {
     pub format: Format,
-    /// Matrix from which parity chunks are computed.
+    /// Matrix used to compute parity chunks.
     pub matrix: MatrixType,
-    /// Size of the set's blocks in bytes, as its clients see them. Not 0.
+    /// Size of the set's blocks in bytes, as seen by clients. Not 0.
     pub logical_block_size: u32,
 }
 
@@ -92,7 +92,7 @@ pub struct Form {
 pub enum Format {
     /// The reference's stored blocks
     StoredBlocks = 1,
-    /// Chunks that identify themselves and the write that they are of
+    /// Chunks that identify themselves and their write
     StoredChunks = 2,
 }
 
@@ -181,7 +181,7 @@ impl Form {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Superblock {
     pub set: SetId,
-    /// Its number in the set.
+    /// Number of the target in the set.
     pub member: u32,
     /// The committed epoch.
     pub epoch: Epoch,
@@ -200,7 +200,8 @@ impl Superblock {
         matches!(self.state, RecordState::Clean | RecordState::Closing)
     }
 
-    /// Returns `true` if no session uses the set: the last one was closed, and the next one has not begun to prepare. Nothing is written to the blocks until then.
+    /// Returns `true` if no session uses the set: the last one was closed, and the next one has not persisted that it
+    /// is preparing. Until then, blocks are not written.
     #[must_use]
     pub fn is_unused(&self) -> bool {
         self.is_closed() && self.next == Epoch::NONE
@@ -224,7 +225,7 @@ impl Superblock {
         }
     }
 
-    /// Returns the superblock that a request asks to persist; `None` for a plain query.
+    /// Returns the superblock that a request asks the target to persist; `None` for a plain query.
     ///
     /// # Errors
     ///

@@ -30,16 +30,16 @@ struct Asked {
     deadline: Instant,
 }
 
-/// A target has not persisted the superblock that it was given.
+/// A target has not persisted the superblock that was sent to it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotPersisted {
-    /// Its answer has no valid form.
+    /// The response is malformed.
     #[error("superblock: {0}")]
     Form(#[from] FormError),
-    /// It has answered with an error.
+    /// The target has answered with an error.
     #[error("{}", .0.message)]
     Refused(ErrorResponse),
-    /// It has answered with another superblock, or with none.
+    /// The target has answered with another superblock, or with none.
     #[error("it does not persist the superblock that it was given")]
     Other,
 }
@@ -55,7 +55,8 @@ impl Superblocks {
         }
     }
 
-    /// Returns the request that has this target persist `wanted`, unless it has done so, or a response is outstanding.
+    /// Returns the request with which this target persists `wanted`; `None` if the target has already done so, or a
+    /// response is outstanding.
     pub fn request(
         &mut self,
         now: Instant,
@@ -78,7 +79,7 @@ impl Superblocks {
         Some(message)
     }
 
-    /// Returns `true` if the target has confirmed `wanted`, or if that is `None`.
+    /// Returns `true` if the target has confirmed `wanted`, or if `wanted` is `None`.
     pub fn is_persisted(&self, target: usize, wanted: Option<Superblock>) -> bool {
         wanted.is_none() || self.targets[target].confirmed == wanted
     }
@@ -158,7 +159,7 @@ impl Superblocks {
         self.targets.iter().position(is_late)
     }
 
-    /// Time in which the awaited state should have been reached, if it has not.
+    /// Time limit for reaching the awaited state, unless it has been reached.
     #[must_use]
     pub fn gives_up(&self, now: Instant) -> Option<Duration> {
         self.awaited_until
@@ -296,7 +297,7 @@ mod tests {
             .expect("a request");
         let later = now + TIMEOUT;
         assert_eq!(superblocks.deadline(), Some(later));
-        // Kept although it is late.
+        // The response is accepted although it is late.
         superblocks.renew(later, 0);
         assert_eq!(superblocks.late(later), None);
         superblocks.answer(later, 0, &persists(&request));

@@ -271,7 +271,7 @@ struct History {
     /// A target whose contents have to be discarded; `None` once the superblocks record that.
     rebuild: Cell<Option<Target>>,
     scrub: Cell<ScrubPlan>,
-    /// The storage of earlier sessions, if initiators have asked for its verifier.
+    /// The storage of earlier sessions, if initiators have requested its verifier.
     known: Cell<KnownStorage>,
     /// Origin of all times.
     began: Instant,
@@ -334,7 +334,7 @@ struct Prepared {
     current: Option<Targets>,
     commands: Arc<Commands>,
     volume: Volume,
-    /// Identities of the targets' storages, as far as the targets report them.
+    /// Identities of the targets' storages, if the targets report them.
     identities: [Option<Bytes>; 3],
 }
 
@@ -392,8 +392,9 @@ impl GgaOffload {
     }
 }
 
-/// Offset of the first stripe buffer in a session of 3.0. Its messages give an offset in the requester's memory as a positive 32-bit
-/// distance from the offset in the target's storage, so the buffers follow as many unused bytes as a target has.
+/// Offset of the first stripe buffer in a session of 3.0. Its messages encode an offset in the requester's memory as a
+/// positive 32-bit distance from the offset in the target's storage, so the buffers are preceded by as many unused
+/// bytes as a target stores.
 fn first_of_mirrored(capacity: u64, geometry: Geometry, buffers: u64) -> Result<u64, Failure> {
     let end = buffers
         .checked_mul(StripeBuffer::size(geometry))
@@ -407,7 +408,7 @@ fn first_of_mirrored(capacity: u64, geometry: Geometry, buffers: u64) -> Result<
     )))
 }
 
-/// Tells the operator why an empty target is rebuilt.
+/// Logs why an empty target is rebuilt.
 fn warn_of_blank(target: Target) {
     tracing::warn!(
         "storage target {} is empty or of no set: it is rebuilt from the other two; if it was a member of the set, check that its file system \
@@ -432,7 +433,8 @@ fn log_of(versions: &KeptVersions) -> Log {
     }
 }
 
-/// Checks that all targets that are present can store chunks, and returns the number of versions that each of them can keep.
+/// Checks that all targets that are present can store chunks, and returns the number of versions that each of them can
+/// store.
 fn version_slots(targets: &[Option<Described>]) -> Result<u32, Failure> {
     let mut least = u32::MAX;
     for (target, name) in targets.iter().zip(<Striped as Layout>::TARGETS) {
@@ -512,7 +514,7 @@ impl Service for GgaOffload {
             .as_ref()
             .map_or(SetId::NONE, |membership| membership.set());
         if set_id != SetId::NONE {
-            // Before anything is written to the targets: empty ones would become a new set.
+            // Before any data is written to the targets: empty targets would become a new set.
             let known = self.history.known.get();
             known.check(StorageId(set_id.0)).map_err(another_set)?;
         }
@@ -612,7 +614,7 @@ impl Service for GgaOffload {
     }
 }
 
-/// Failure of a session with other targets than before.
+/// Failure of a session whose targets differ from those of earlier sessions.
 fn another_set(other: OtherStorage) -> Failure {
     Failure::new(
         ErrorCode::BAD_STATE,
@@ -625,9 +627,10 @@ fn another_set(other: OtherStorage) -> Failure {
 
 /// Combines the verifiers of three targets.
 ///
-/// With superblocks, two targets that have all acknowledged writes are enough to keep them: the third one is rebuilt from these. `current`
-/// are the targets that had all of them at the start of the session, so one that missed writes while it was offline does not count.
-/// Without superblocks, nothing shows that a target has lost writes, so all three must have kept theirs.
+/// With superblocks, two targets that have all acknowledged writes suffice to preserve them: the third one is rebuilt
+/// from these. `current` contains the targets that had all of them at the start of the session, so a target that missed
+/// writes while it was offline is not counted. Without superblocks, lost writes of a target cannot be detected, so all
+/// three must have kept theirs.
 fn verifier_of_set(
     set: SetId,
     current: Option<Targets>,
@@ -898,7 +901,7 @@ mod tests {
             let current = Some(Targets::without(target));
             verifier_of_set(set, current, &verifiers(targets)).expect("a verifier")
         };
-        // Missing, or back with all that it had, which is not enough.
+        // Missing, or rejoined with all the data that it had, which is not sufficient.
         let second = without(Target::Data2, [1, 0, 3]);
         assert!(second.has_kept_since(&first));
         let stale = without(Target::Data2, [1, 2, 3]);

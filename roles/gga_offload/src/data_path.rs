@@ -45,8 +45,8 @@ use wire::release::{IoLayout, Release, Release3_0, Release3_1, Release3_2};
 
 use super::statistics::GgaCoreStatistics;
 
-/// Maximum number of deferred slots per transaction: a request to each of the three targets, one other task, and a receive for each
-/// target's result.
+/// Maximum number of deferred slots per transaction: a request to each of the three targets, another task, and a
+/// receive for each target's result.
 const DEFERRED: usize = 3 + 1 + 3;
 
 /// Number of a worker's slots for this many requests of the initiator.
@@ -83,7 +83,7 @@ impl Setup {
     }
 }
 
-/// The memory that blocks are copied from and to.
+/// The memory from and to which blocks are copied.
 fn copy_memory<'a>(
     inventory: &'a BufInventory,
     setup: &'a Setup,
@@ -160,7 +160,7 @@ struct Clock {
     iterations: u32,
 }
 
-/// Poll iterations between clock reads while the worker is never idle.
+/// Poll iterations between clock reads while the worker is busy.
 const BUSY_ITERATIONS: u32 = 64;
 
 impl Clock {
@@ -422,7 +422,7 @@ impl<L: IoLayout> GgaDataPath<L> {
         }
     }
 
-    /// Sets the ranges of buffers that are never changed.
+    /// Sets the ranges of buffers that do not change later.
     fn set_ranges(&self, idle: &mut IdleSlots) -> Result<(), ErrorCode> {
         const SOURCE: usize = TwoBuffers::SOURCE;
         const DESTINATION: usize = TwoBuffers::DESTINATION;
@@ -485,7 +485,7 @@ impl<L: IoLayout> GgaDataPath<L> {
     }
 }
 
-/// Starts the contexts of a target, for this many requests at once.
+/// Starts the contexts of a target, for this number of concurrent requests.
 fn target_endpoints<L: IoLayout>(
     pe: &WorkerPe<Driver<L>>,
     worker: &WorkerSetup,
@@ -526,7 +526,7 @@ impl<L: IoLayout> DataPath for GgaDataPath<L> {
     fn run(&mut self, run: &RunFlag) -> Result<GgaCoreStatistics, Failure> {
         self.driver.run = run.clone();
         let result = run_to_end(self, run);
-        // Otherwise the set could be closed as clean.
+        // Otherwise, the set could be closed as clean.
         self.driver.engine.abandon_stores();
         let calls = result?;
         let core = self.driver.setup.worker.core;
@@ -556,7 +556,7 @@ pub(crate) struct Commands {
 
 #[derive(Debug, Default)]
 struct Inbox {
-    /// `true` if there are any; checked by the worker in every poll iteration.
+    /// `true` if there are commands; checked by the worker in every poll iteration.
     has_any: AtomicBool,
     commands: Mutex<VecDeque<(u32, WorkerCommand)>>,
 }

@@ -131,7 +131,8 @@ impl Layout for Striped {
         }
     }
 
-    /// Supported only if all targets support them: a flush goes to all of them, and the verifier is made from theirs.
+    /// Supported only if all targets support them: a flush is sent to all of them, and the verifier is derived from
+    /// theirs.
     fn features(&self, targets: &[u32]) -> u32 {
         targets.iter().fold(u32::MAX, |all, target| all & target)
     }
@@ -308,7 +309,7 @@ mod tests {
         world.storage_event(0, ChannelEvent::Closed);
         world.failed_with(ErrorCode::CONNECTION_RESET, "data_1");
 
-        // The last answer makes the service destroy its workers; simultaneous events are handled before that.
+        // The last response makes the service destroy its workers; simultaneous events are handled before that.
         let mut world = World::new();
         world.run_to_stop();
         world.script = Script::LeavesAtOnce(2);
@@ -342,7 +343,7 @@ mod tests {
         );
     }
 
-    // Storage details, as the initiator sees them.
+    // Storage details, as seen by the initiator.
 
     fn targets(total_size: u64, block_size: u32) -> [StorageDetails; 3] {
         [0; 3].map(|_| StorageDetails {
@@ -386,7 +387,7 @@ mod tests {
             block_size: 4096,
         };
         assert_eq!(layout.present(&targets(1 << 20, 4096)), Ok(expected));
-        // Half of it has to be a multiple of 64.
+        // Half of the block size has to be a multiple of 64.
         let failure = layout.present(&targets(64 << 10, 64)).expect_err("refused");
         assert_eq!(failure.code, ErrorCode::NOT_SUPPORTED);
     }
@@ -537,7 +538,7 @@ mod tests {
                 .all(|(_, message)| message.payload == Payload::QueryStorageRequest)
         );
 
-        // These targets do not support identities.
+        // Targets without support for identities.
         let mut world = World::new();
         world.service.maintain_superblocks();
         let answer = world.request(Payload::QueryStorageRequest);
@@ -722,7 +723,7 @@ mod tests {
             self.run();
         }
 
-        /// Sends a request and returns the answer, if there is one immediately.
+        /// Sends a request and returns the immediate response, if any.
         fn request(&mut self, payload: Payload) -> Option<Payload> {
             self.next_id += 1;
             let request = Message {

@@ -1,9 +1,9 @@
 //! `doca_storage_comch_to_rdma_gga_offload`: a storage service that compresses and adds parity.
 //!
-//! It serves one initiator over Comch and keeps its blocks on three storage targets: the data chunks of a compressed block on data_1 and
-//! data_2, their parity chunk on data_p. `layout` presents the targets to the initiator as one storage, `gga_engine` makes the decisions for
-//! requests and failures of targets, `data_path` executes them on each worker thread, and `app` runs all of it with
-//! [`role_common::service`].
+//! It serves one initiator over Comch and stores its blocks on three storage targets: the data chunks of a compressed
+//! block on data_1 and data_2, their parity chunk on data_p. `layout` presents the targets to the initiator as one
+//! storage, `gga_engine` makes the decisions for requests and failures of targets, `data_path` executes them on each
+//! worker thread, and `app` runs these parts with [`role_common::service`].
 #![forbid(unsafe_code)]
 
 mod app;

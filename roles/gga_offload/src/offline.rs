@@ -42,7 +42,7 @@ impl Assessment {
 ///
 /// # Errors
 ///
-/// The reason for which a service refuses the set.
+/// The reason why a service refuses the set.
 pub fn assess(members: &[Option<Member>; 3]) -> Result<Assessment, String> {
     let Some(first) = members.iter().flatten().next() else {
         return Err("expected a member of a set, got none".to_owned());
@@ -65,7 +65,7 @@ pub fn assess(members: &[Option<Member>; 3]) -> Result<Assessment, String> {
         rebuild: None,
         form,
         new_set: set,
-        // Nothing is persisted.
+        // The epoch is not persisted.
         ids: EpochIds::new(1),
     };
     let assembly = assemble(found, &logs, instructions).map_err(|refusal| refusal.to_string())?;
@@ -87,7 +87,7 @@ pub struct Stripe {
     pub is_written: bool,
     /// `true` if two current members have valid chunks of the newest write.
     pub is_readable: bool,
-    /// Current members without a valid chunk of that write, and what is there instead.
+    /// Current members without a valid chunk of that write, with a description of their contents.
     pub flaws: Vec<(Target, String)>,
 }
 

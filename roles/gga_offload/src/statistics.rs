@@ -75,7 +75,7 @@ pub(crate) struct GgaStatistics {
     /// With `--degraded on` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) degraded: Option<DegradedCounts>,
-    /// With `--degraded on`, or where chunks were repaired or stripes scrubbed.
+    /// With `--degraded on`, or if chunks were repaired or stripes scrubbed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) redundancy: Option<Summary>,
     pub(crate) cores: Vec<GgaCoreStatistics>,
@@ -129,7 +129,7 @@ impl fmt::Display for GgaStatistics {
             writeln!(f, "| Recovery count: {recovery_count}")?;
             let (rate, hit, miss) = (core.pe_hit_rate(), core.pe_hit_count, core.pe_miss_count);
             writeln!(f, "| PE hit rate: {rate:.3}% ({hit}:{miss})")?;
-            // Lines that the reference does not have come last, and only if they are not empty.
+            // Lines that the reference does not have are printed last, and only for nonzero counts.
             if *failed_count != 0 {
                 writeln!(f, "| Failed operation count: {failed_count}")?;
             }

@@ -10,7 +10,7 @@ use wire::stored_block::Header;
 const BLOCK: usize = 4096;
 const HALF: usize = BLOCK / 2;
 
-/// Offsets in the one region that all slots use.
+/// Offsets in the region that all slots share.
 const CONTENT: u64 = 0;
 const FETCHED: u64 = 4096;
 const STORED: u64 = 2 * 4096;

@@ -209,7 +209,7 @@ impl RoleFlags for Flags {
     }
 }
 
-/// Each transaction takes two receive tasks and a send task, and twice as many at the service.
+/// Each transaction takes two receive tasks and a send task, and twice that number at the service.
 const MAX_TRANSACTIONS: u32 = 1 << 16;
 
 fn transaction_count(text: &str) -> Result<u32, String> {
@@ -250,7 +250,7 @@ const HALT_MARGIN: Duration = Duration::from_secs(1);
 /// Runs the test described by the flags.
 ///
 /// # Errors
-/// The test failed, or did not start. Measurements and findings are printed before that.
+/// The test failed, or did not start. Measurements and findings are printed in any case.
 pub fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
     let seed = match flags.seed {
         Some(seed) => seed,
@@ -273,7 +273,7 @@ pub fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
 }
 
 struct App {
-    // Dropped in this order: workers before the memory and the connection that they use.
+    // Drop order: workers before the memory and the connection that they use.
     workers: Workers,
     storage: Option<Storage>,
     driver: Driver,
@@ -464,7 +464,7 @@ impl App {
 
     fn wait(&mut self) {
         if self.interrupted {
-            // The waiter returns at once after a shutdown request, and the session would spin.
+            // The waiter returns immediately after a shutdown request, so the session would busy-wait.
             return std::thread::sleep(WIND_DOWN_POLL);
         }
         let now = Instant::now();

@@ -5,7 +5,7 @@
 //! * [`Transactions`]: the state of the transactions, without contexts
 //! * [`Worker`]: the loop over the completions of its requests ([`volume::endpoint`])
 //!
-//! Per I/O there is no allocation, no lock, no log and no system call of this crate's; the clock is read once.
+//! Per I/O there is no allocation, no lock, no log and no system call made by this crate; the clock is read once.
 
 mod content;
 mod transactions;
@@ -360,7 +360,8 @@ impl<L: IoLayout> Worker<L> {
         }
     }
 
-    /// Work that is not done for every completion: publishes counters, stops the run when requested, and checks timeouts.
+    /// Work that is not required for every completion: publishes counters, stops the run when requested, and checks
+    /// timeouts.
     #[cold]
     fn check(&mut self, running: &mut Run<L>, run: &RunFlag, now: Instant) {
         self.counter.publish(running.transactions.completed());
@@ -382,7 +383,7 @@ struct Run<L> {
     layout: L,
     transactions: Transactions,
     failure: Option<Failure>,
-    /// `true` if the contexts cannot be used any more, so that requests in flight cannot complete.
+    /// `true` if the contexts can no longer be used, so that requests in flight cannot complete.
     broken: bool,
 }
 

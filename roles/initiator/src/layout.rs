@@ -1,7 +1,7 @@
 //! Division of storage and local memory into I/Os, and of the I/Os among workers.
 //!
-//! The division is the reference's (equal shares, the first workers take the remainder) with one difference: the last
-//! I/O of the storage may be shorter, where the reference ignores the blocks after the last whole I/O.
+//! The division is that of the reference (equal shares, the first workers take the remainder) with one difference: the
+//! last I/O of the storage may be shorter, where the reference ignores the blocks after the last whole I/O.
 //!
 //! [`Storage`] is the session's view of the storage: its division, local memory, and expected data.
 
@@ -139,13 +139,13 @@ pub struct Share {
     pub storage_offset: u64,
     /// Size of its part of the storage in bytes.
     pub storage_size: u64,
-    /// I/Os in its part of the storage, the last of them possibly short.
+    /// I/Os in the worker's part of the storage, the last of which may be short.
     pub ios: u32,
     /// Offset of its part of the local region in bytes.
     pub local_offset: u64,
     /// I/Os that fit in its part of the local region.
     pub local_slots: u32,
-    /// Transactions in flight: never more than storage I/Os or local slots.
+    /// Transactions in flight: at most the number of storage I/Os or local slots.
     pub transactions: u32,
 }
 
@@ -180,8 +180,8 @@ impl Layout {
                 workers: request.workers,
             });
         }
-        // The default is the size of the storage, rounded up to a whole I/O. The size is the service's claim, which is
-        // not trusted for allocation.
+        // The default is the size of the storage, rounded up to a whole I/O, with a limit because the size is reported
+        // by the service and not trusted.
         let most = LARGEST_DEFAULT_REGION / u64::from(io_size);
         let region_size = match request.local_region_size {
             0 => u64::from(ios).min(most) * u64::from(io_size),
@@ -257,7 +257,7 @@ fn shares(
         .collect()
 }
 
-/// Equal shares; the first workers take one more each until the remainder is used up.
+/// Equal shares; the first workers each take one more until the remainder is used up.
 const fn share_of(total: u32, workers: u32, worker: u32) -> u32 {
     total / workers + (worker < total % workers) as u32
 }
@@ -270,7 +270,7 @@ const PREPARED: usize = 1 << 20;
 #[derive(Debug)]
 pub struct Pool {
     count: u32,
-    /// First slot that was never allocated.
+    /// First slot that has never been allocated.
     fresh: u32,
     /// Freed slots, in order.
     returned: VecDeque<u32>,
@@ -287,7 +287,7 @@ impl Pool {
         }
     }
 
-    /// Allocates the slot that has been free longest; `None` if all are in use.
+    /// Allocates the slot that has been free for the longest time; `None` if all are in use.
     #[inline]
     pub fn take(&mut self) -> Option<u32> {
         if self.fresh < self.count {
@@ -297,7 +297,7 @@ impl Pool {
         self.returned.pop_front()
     }
 
-    /// Allocates the slot freed last, whose memory is likely still cached; `None` if all are in use.
+    /// Allocates the slot that was freed last, whose memory is likely still cached; `None` if all are in use.
     #[inline]
     pub fn take_warm(&mut self) -> Option<u32> {
         match self.returned.pop_back() {
@@ -317,7 +317,7 @@ impl Pool {
     }
 }
 
-/// A permutation of slots in which neighbours are apart.
+/// A permutation of slots in which adjacent slots are far apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stride {
     /// Coprime to the count; 1 for the identity.
@@ -398,7 +398,7 @@ pub struct Storage {
     layout: Layout,
     content: Content,
     region: Arc<MemoryRegion>,
-    /// Keeps the region registered.
+    /// Keeps the region registered while the value exists.
     mmap: Mmap,
 }
 
@@ -406,7 +406,7 @@ impl Storage {
     /// Divides the storage, allocates the local region and registers it.
     ///
     /// # Errors
-    /// The storage does not match the flags or the expected data, or there is no memory.
+    /// The storage does not match the flags or the expected data, or there is not enough memory.
     pub fn open(
         device: &Device,
         details: &StorageDetails,
@@ -741,7 +741,7 @@ mod tests {
         };
         let layout = Layout::new(&storage(1 << 31, 1 << 20), asked).expect("fits");
         assert_eq!(layout.region_size, 4 << 30, "who asks for it gets it");
-        // Not even one fits.
+        // Not even one I/O fits.
         let error = Layout::new(&storage(1 << 10, 1 << 31), REQUEST).expect_err("too large");
         assert!(
             matches!(error, LayoutError::RegionTooSmall { .. }),

@@ -307,7 +307,7 @@ impl Report {
         }
     }
 
-    /// Marks the measurements as those of an interrupted run, with its reason.
+    /// Marks the measurements as those of a run that was interrupted for this reason.
     #[must_use]
     pub fn interrupted(mut self, error: String) -> Self {
         self.result = "interrupted";
@@ -339,7 +339,7 @@ impl fmt::Display for Report {
             writeln!(f, "| Flush latency:\n{latency}")?;
         }
         writeln!(f, "{RULE}")?;
-        // Appended to the block, which has the lines of the reference.
+        // Appended to the lines of the reference.
         if self.error.is_some() {
             writeln!(f, "interrupted after {} operations", self.operation_count)?;
         }
@@ -380,7 +380,7 @@ pub enum Conclusion {
     RunFailed(FailureReport, Failure),
     /// The user interrupted the run. Measurements until then.
     Interrupted(Report, Failure),
-    /// The session failed. If there was a run, its measurements.
+    /// The session failed; with the measurements, if there was a run.
     SessionFailed(FailureReport, Option<Report>, Failure),
 }
 
@@ -420,7 +420,7 @@ impl Findings<'_> {
     fn is_cause(&self, failure: &data_path::Failure) -> bool {
         use data_path::Failure as Run;
         match failure {
-            // These cannot be consequences of a failed session.
+            // These failures cannot be consequences of a failed session.
             Run::Mismatch(_) | Run::Io { .. } | Run::Endpoint(EndpointError::Answer(_)) => true,
             // Without a service, timeouts are expected.
             Run::Timeout { .. } => self.run_came_first || self.session.is_ok(),
@@ -457,7 +457,7 @@ impl Conclusion {
                 if json {
                     console.report(&report);
                 } else if let Some(measured) = measured {
-                    // Measurements made before the session failed are kept.
+                    // Measurements made before the session failed are reported.
                     console.report(&measured);
                 }
                 Err(failure)
@@ -745,7 +745,7 @@ mod tests {
             assert_eq!(report.error, Some(SessionError::Interrupted.to_string()));
             assert_eq!(failure.code, ErrorCode::CONNECTION_ABORTED);
         }
-        // Before the run, there is nothing to report.
+        // Before the run, there are no measurements to report.
         let conclusion = conclude(Err(SessionError::Interrupted), None, false, false);
         assert!(
             matches!(conclusion, Conclusion::SessionFailed(_, None, _)),

@@ -1,4 +1,4 @@
-//! The workers of a session, as seen from the main thread, and the display of their progress.
+//! The workers of a session, as used by the main thread, and the display of their progress.
 
 use std::io::IsTerminal as _;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub enum Event {
 /// All workers of a session.
 #[derive(Debug)]
 pub struct Workers {
-    /// One per `--cpu`, until all workers are created.
+    /// One CPU per `--cpu`, until all workers are created.
     cpus: Vec<u32>,
     waker: Waker,
     /// Timeout of a worker's command.
@@ -53,7 +53,7 @@ struct Creation {
 }
 
 impl Workers {
-    /// Creates the set, without workers; there will be one for each of `cpus`.
+    /// Creates the set without workers; one for each of `cpus` is created later.
     #[must_use]
     pub fn new(cpus: Vec<u32>, waker: Waker, within: Duration, metrics: &Metrics) -> Self {
         let counter = |&cpu: &u32| Arc::new(Counter::new(metrics.worker(cpu)));
@@ -122,7 +122,7 @@ impl Workers {
     /// Makes the workers allocate their tasks, each for the service's consumer with its index.
     ///
     /// # Errors
-    /// A worker failed to.
+    /// A worker failed to allocate them.
     pub fn prepare(&mut self, consumers: &[u32]) -> Result<(), Failure> {
         for (worker, &consumer) in self.workers.iter_mut().zip(consumers) {
             worker.execute(Command::Prepare { consumer }, self.within)?;
@@ -133,13 +133,13 @@ impl Workers {
     /// Starts all data paths.
     ///
     /// # Errors
-    /// A worker has exited. Those started before it are running.
+    /// A worker has exited. Data paths that were started before it are running.
     pub fn start(&mut self) -> Result<(), Failure> {
         self.started = Some(Instant::now());
         self.workers.iter_mut().try_for_each(Worker::start)
     }
 
-    /// Stops all data paths: after completing I/Os in flight with `drain`, otherwise at once, for an unresponsive
+    /// Stops all data paths: after completing I/Os in flight with `drain`, otherwise immediately, for an unresponsive
     /// service.
     pub fn halt(&self, drain: bool) {
         if !drain {
@@ -203,7 +203,7 @@ impl Workers {
         let Some(failure) = outcome.failure else {
             return;
         };
-        // One worker's failure stops all; their later failures are consequences.
+        // The failure of one worker stops all; their later failures are consequences.
         self.halt(true);
         match &self.failure {
             Some(known) if known.is_verdict() || !failure.is_verdict() => {
@@ -219,7 +219,7 @@ impl Workers {
         self.failure.as_ref()
     }
 
-    /// Start of the run and measurements of the workers, if all of them completed it or were halted before.
+    /// Start of the run and measurements of the workers, if all of them have completed it or were halted.
     #[must_use]
     pub fn measurements(&self) -> Option<(Instant, &[WorkerStatistics])> {
         let measured = matches!(self.failure, None | Some(data_path::Failure::Halted { .. }));
@@ -236,14 +236,14 @@ pub const REFRESH: Duration = Duration::from_millis(100);
 /// Interval between lines if lines cannot be overwritten.
 const LINE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// State shared by a worker and the main thread during a run. On cache lines of its own, to avoid false sharing with
-/// other workers.
+/// State shared by a worker and the main thread during a run, on separate cache lines to avoid false sharing with other
+/// workers.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Counter {
     completed: AtomicU32,
     abandoned: AtomicBool,
-    /// With `--metrics`.
+    /// Present with `--metrics`.
     metrics: Option<Arc<WorkerMetrics>>,
 }
 

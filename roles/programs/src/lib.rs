@@ -1,7 +1,7 @@
 //! All roles and front ends: as subcommands of a program, and as the program itself if it is started under the name of a
 //! reference program.
 #![forbid(unsafe_code)]
-// They panic if the stream is closed or full: see role_common::console.
+// `print!` and `eprint!` panic if the stream is closed or full: see role_common::console.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 use std::ffi::{OsStr, OsString};
@@ -111,9 +111,9 @@ pub static ROLES: [Role; 7] = [
     },
 ];
 
-/// Runs a program that has the roles as subcommands beside those of `command`.
+/// Runs a program that has the roles as subcommands in addition to those of `command`.
 ///
-/// `run` executes what is not a role; its error is one of usage.
+/// `run` executes the other subcommands; its errors are usage errors.
 pub fn main(
     command: Command,
     run: impl FnOnce(&ArgMatches) -> Result<ExitCode, clap::Error>,
@@ -158,7 +158,7 @@ fn report(error: &clap::Error) -> ExitCode {
     u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
-/// Runs the role whose program name this was started under.
+/// Runs the role under whose program name this program was started.
 fn run_as_program(arguments: &[OsString]) -> Option<ExitCode> {
     let program = Path::new(arguments.first()?).file_name()?;
     let role = ROLES

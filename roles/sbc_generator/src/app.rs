@@ -296,7 +296,7 @@ struct ParityEncoder {
     data: Mmap,
     redundancy: doca::Buf,
     parity: Vec<u8>,
-    // Used by the task; dropped after it.
+    // Used by the task, and dropped after it.
     _coding: ErasureCoding,
     pe: Pe,
 }

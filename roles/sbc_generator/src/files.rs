@@ -1,4 +1,5 @@
-//! Files of the conversion: the input, read block by block, and the three output files, which appear together once they are complete.
+//! Files of the conversion: the input, read block by block, and the three output files, which are renamed to their
+//! final names together once they are complete.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, BufReader, BufWriter, Read as _, Write as _};
@@ -15,7 +16,7 @@ use crate::io_failure;
 /// Size of a read from the file in bytes, if blocks are smaller.
 const READ_AHEAD: usize = 1 << 20;
 
-/// An input file, split into blocks; the last one is padded with zeros.
+/// An input file, split into blocks, the last of which is padded with zeros.
 #[derive(Debug)]
 pub(crate) struct Input {
     name: String,
@@ -112,7 +113,8 @@ struct SbcFile {
 }
 
 impl<const N: usize> FileSet<N> {
-    /// Creates temporary files beside the final paths, with `header`. None of the paths may be `input` or one of the others.
+    /// Creates temporary files beside the final paths, with `header`. The paths must differ from `input` and from each
+    /// other.
     pub(crate) fn create(
         files: [Named<'_>; N],
         input: Named<'_>,
@@ -152,7 +154,7 @@ impl<const N: usize> FileSet<N> {
         Ok(())
     }
 
-    /// Moves the files to their final paths. All of them are durable before the first appears.
+    /// Moves the files to their final paths. All of them are durable before the first one is moved.
     pub(crate) fn finish(self) -> Result<(), Failure> {
         let mut complete = Vec::with_capacity(N);
         for SbcFile { name, path, writer } in self.files {
@@ -190,7 +192,7 @@ impl SbcFile {
 }
 
 /// Resolves links, so that a link's target is replaced and not the link, and equal files have equal paths. The file
-/// need not exist; anything but a regular file (such as a device, which a rename would remove) is refused.
+/// need not exist; files that are not regular (such as devices, which a rename would remove) are refused.
 fn resolve((flag, path): Named<'_>) -> Result<PathBuf, Failure> {
     let name = || format!("{flag} {}", path.display());
     match fs::canonicalize(path) {

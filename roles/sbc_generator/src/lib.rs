@@ -1,8 +1,9 @@
 //! `doca_storage_gga_offload_sbc_generator`: converts a file into the initial data of the three targets of the
 //! gga_offload service.
 //!
-//! Each block of the input becomes a [stored block](role_formats::stored_block); its data chunks go to two files, their
-//! parity chunk to a third, and the output files appear together, once they are complete (`files`). `app` converts.
+//! Each block of the input becomes a [stored block](role_formats::stored_block); its data chunks are written to two
+//! files, their parity chunk to a third, and the output files are moved to their final names together, once they are
+//! complete (`files`). `app` is the program.
 #![forbid(unsafe_code)]
 
 mod app;

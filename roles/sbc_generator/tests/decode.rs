@@ -165,7 +165,7 @@ fn check(block_size: usize, length: usize, arguments: &[&str]) {
             .map(|(&a, &b)| field.multiply(factors[0], a) ^ field.multiply(factors[1], b))
             .collect();
         assert!(*dp == expected, "parity of block {block}");
-        // Recovers data_1: its contribution to the parity, divided by its factor.
+        // Recovers data_1: the parity without the contribution of data_2, divided by the factor of data_1.
         let inverse = field.inverse(factors[0]);
         let recovered: Vec<u8> = std::iter::zip(dp, d2)
             .map(|(&p, &b)| field.multiply(inverse, p ^ field.multiply(factors[1], b)))

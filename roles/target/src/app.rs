@@ -145,11 +145,11 @@ impl RoleFlags for Flags {
     }
 }
 
-/// Timeout of an import or a worker's step. Shorter than the 5 s that services wait for a response, so that the
-/// response can name the cause.
+/// Timeout of an import or a worker's step. It is shorter than the 5 s that services wait for a response, so that the
+/// response can contain the cause.
 const WORKER_PATIENCE: Duration = Duration::from_secs(4);
 
-/// Time for the last response to be sent.
+/// Time limit for sending the last response.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
@@ -158,7 +158,7 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
         .first_request_within(flags.idle_timeout.0)
         .with_tls(flags.tls.config()?);
     let limit = flags.sessions.sessions;
-    // A write beyond the file size limit must fail the I/O and not kill the process.
+    // A write beyond the file size limit must fail the I/O instead of terminating the process.
     signal_hook::flag::register(SIGXFSZ, Arc::default()).map_err(|error| {
         let message = format!("handler of SIGXFSZ: {error}");
         Failure::new(ErrorCode::OPERATING_SYSTEM, message)
@@ -181,7 +181,7 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
         console.report(&Statistics::new(crate::NAME, statistics));
         Ok(())
     });
-    // Independent of the last session's result, and reported before it, because it is worse.
+    // Reported before the last session's result, and independently of it, because it is more severe.
     let applied = server.apply_versions(false);
     match server.file() {
         Some(file) => file
@@ -195,7 +195,7 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
 
 /// State shared by all sessions.
 struct Server {
-    /// Versions of blocks, unless these are too large.
+    /// Versions of blocks; `None` for blocks that are too large.
     versions: Option<ServerVersions>,
     blocks: Blocks,
     geometry: Geometry,
@@ -269,7 +269,7 @@ impl ServerVersions {
     }
 }
 
-/// Operations of the thread that applies versions.
+/// Operations in flight of the thread that applies versions.
 const FILE_DEPTH: usize = 32;
 
 /// Number of slots for versions of blocks in memory.
@@ -300,7 +300,7 @@ impl Server {
                 };
                 Blocks::File(Arc::new(BackingFile::open(path, content, options)?))
             }
-            // Peers get no access: the target reads and writes their memory.
+            // Peers have no access, because the target reads and writes their memory.
             None => Blocks::Memory(Mmap::register(
                 &device,
                 load(content)?,
@@ -369,7 +369,7 @@ impl Server {
         })
     }
 
-    /// Waits for a request concerning versions that was not answered in time.
+    /// Waits for a request to the thread that applies versions that was not answered in time.
     fn await_versions(&self) -> Result<(), Failure> {
         match &self.versions {
             Some(versions) => versions.applier.await_late(),
@@ -385,8 +385,8 @@ impl Server {
         }
     }
 
-    /// Prepares the versions for a session of a set. Without a superblock, those of earlier sessions belong to no set: they could be newer than what this session
-    /// writes.
+    /// Prepares the versions for a session of a set. Without a superblock, versions of earlier sessions do not belong
+    /// to a set, and could be newer than the versions that this session writes.
     fn begin_versions(&self) -> Result<(), Failure> {
         match &self.versions {
             Some(versions) if self.metadata.borrow().superblock().is_none() => {
@@ -396,8 +396,9 @@ impl Server {
         }
     }
 
-    /// Stores a superblock. The versions of blocks of another set are forgotten; those of a set that was closed cleanly are copied to their places,
-    /// because all of them are complete and durable on all members. Before the first superblock, only the current session has written versions.
+    /// Stores a superblock. Versions of blocks of another set are discarded; those of a set that was closed cleanly are
+    /// copied to their places, because all of them are complete and durable on all members. Before the first
+    /// superblock, only the current session has written versions.
     fn persist(&self, superblock: Superblock) -> Result<(), Failure> {
         let mut metadata = self.metadata.borrow_mut();
         let before = metadata.superblock();
@@ -407,7 +408,8 @@ impl Server {
         }
         metadata.persist(superblock, self.file())?;
         match &self.versions {
-            // Afterwards: a superblock that counts must not be without its versions.
+            // After the versions were processed, because a superblock that is reported to services must have its
+            // versions.
             Some(versions) if before.is_some() && !is_same => versions.applier.forget(),
             _ => Ok(()),
         }
@@ -418,9 +420,9 @@ impl Server {
 struct App<'a> {
     session: Session,
     workers: Vec<Worker<TargetDataPath>>,
-    /// Writes in flight of the workers, in the same order.
+    /// Writes in flight of the workers, in the order of the workers.
     writes: Vec<Arc<Writes>>,
-    /// Numbers of the workers as users of versions, in the same order; without versions, there are none.
+    /// Numbers of the workers as users of versions, in the order of the workers; empty without versions.
     owners: Vec<u32>,
     server: &'a Server,
     statistics: Vec<CoreStatistics>,
@@ -460,7 +462,7 @@ impl<'a> App<'a> {
         let begun = self.session.has_client();
         self.job.cancel();
         let ended = self.end_workers();
-        // After the workers, so that the next session starts without any of this one.
+        // After the workers have ended, so that the next session starts without workers of this one.
         channel.next_client(EXIT_TIMEOUT);
         if let Err(stuck) = &ended {
             tracing::error!("{stuck}");
@@ -493,12 +495,12 @@ impl<'a> App<'a> {
                     Action::End(result) => return result,
                 }
             }
-            // Further requests wait until the current one is answered; other clients do not.
+            // Further requests of the client wait until the current one is answered; requests of other clients do not.
             channel.pause(self.job.is_busy());
             let now = Instant::now();
             let event = channel.poll()?;
             let is_quiet = event.is_none();
-            // First, because a disconnected service explains failures of its workers.
+            // Processed first, because a disconnected service explains failures of its workers.
             if let Some(event) = event {
                 match self.refusal(&event) {
                     Some(refusal) => self.answer(channel, &refusal)?,
@@ -530,7 +532,8 @@ impl<'a> App<'a> {
         self.session.handle(event, Instant::now());
     }
 
-    /// The error for a service of a set that asks a target whose medium has failed: the set goes on without it.
+    /// The error for a service of a set whose target's medium has failed, so that the set continues without this
+    /// target.
     fn refusal(&self, event: &ChannelEvent) -> Option<Message> {
         let ChannelEvent::Message(request) = event else {
             return None;
@@ -540,7 +543,7 @@ impl<'a> App<'a> {
         (is_of_set && opens(&request.payload)).then(|| failed.response_to(request))
     }
 
-    /// Stops all workers. Writes in flight of those blocked by the peer are quarantined.
+    /// Stops all workers. Writes in flight of workers that are blocked by the peer are quarantined.
     fn end_workers(&mut self) -> Result<(), Failure> {
         let writers = self.workers.iter().zip(self.writes.drain(..));
         let writers: Vec<_> = writers
@@ -583,13 +586,13 @@ impl<'a> App<'a> {
         Ok(())
     }
 
-    /// Starts a job. None waits for a peer on this thread: [`finish_job`](Self::finish_job) returns the outcome.
+    /// Starts a job. Jobs do not wait for a peer on this thread: [`finish_job`](Self::finish_job) returns the outcome.
     fn start_job(&mut self, job: Job) -> Result<(), Failure> {
         match job {
             Job::CreateWorkers(init) => {
-                // Workers left by an earlier, failed init.
+                // Workers that remain from an earlier, failed init.
                 self.end_workers()?;
-                // Versions of this session are not for requests of an earlier one.
+                // Requests of an earlier session must not be applied to versions of this session.
                 self.server.await_versions()?;
                 let waker = self.environment.shutdown.waker().clone();
                 let (device, export) = (self.server.device.clone(), init.mmap_export_blob.clone());
@@ -600,7 +603,7 @@ impl<'a> App<'a> {
             Job::Connect(details) => self.connect(&details)?,
             Job::StartWorkers => {
                 if !self.has_versions() {
-                    // Its reads and writes go to the places.
+                    // The session's reads and writes access the blocks at their places.
                     self.server.apply_versions(true)?;
                 } else if self.session.knows_superblock() {
                     self.server.begin_versions()?;
@@ -663,7 +666,7 @@ impl<'a> App<'a> {
         outcome.transpose()
     }
 
-    /// `true` if versions were announced, and the session has the messages with them.
+    /// `true` if versions were announced, and the session's messages can contain them.
     fn has_versions(&self) -> bool {
         self.session.announced_features() & FEATURE_VERSIONS != 0
             && self.session.release() == Release::V3_2
@@ -730,7 +733,7 @@ impl<'a> App<'a> {
     }
 }
 
-/// Allocates memory for the storage and for the slots of versions after it, and fills it with its initial data.
+/// Allocates memory for the storage, followed by the slots for versions, and fills it with its initial data.
 fn load(content: Content) -> Result<Arc<MemoryRegion>, Failure> {
     let geometry = content.geometry;
     let slots = u64::from(memory_slots(geometry)) * u64::from(geometry.block_size);
@@ -746,7 +749,7 @@ fn load(content: Content) -> Result<Arc<MemoryRegion>, Failure> {
     })?;
     let mut written = Ok(());
     content.copy_to(|offset, piece| {
-        // The offset is below the capacity, which fits.
+        // The offset is below the capacity, which fits in `usize`.
         let result = region.write(usize::try_from(offset).unwrap_or(usize::MAX), piece);
         if written.is_ok() {
             written = result;

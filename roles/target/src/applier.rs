@@ -1,4 +1,4 @@
-//! The thread that applies versions, beside the workers: when half of the slots are used, and on request.
+//! The thread that applies versions concurrently with the workers: when half of the slots are used, and on request.
 
 use std::cell::RefCell;
 use std::io;
@@ -14,22 +14,22 @@ use control::Failure;
 use crate::store::{Apply, Progress};
 use crate::versions::Versions;
 
-/// Longest sleep of the thread: it is woken when there is something to do.
+/// Longest sleep of the thread, which is woken when a batch is wanted.
 const IDLE: Duration = Duration::from_millis(500);
 
 /// Interval between checks of whether reads of workers have completed.
 const READS: Duration = Duration::from_micros(50);
 
-/// Time limit of a request, so that a worker whose read is blocked by its peer does not block the session as well.
+/// Time limit of a request, so that a worker whose read is blocked by its peer does not also block the session.
 const PATIENCE: Duration = Duration::from_secs(4);
 
-/// The thread. It ends when this is dropped.
+/// The thread, which ends when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Applier {
-    /// `None` while it is dropped.
+    /// `None` while the value is being dropped.
     requests: Option<Sender<Request>>,
     thread: Option<JoinHandle<()>>,
-    /// Answer to a request that was not answered in time, and will be executed nevertheless.
+    /// Reply to a request that timed out, but will still be executed.
     late: RefCell<Option<Receiver<io::Result<()>>>>,
     /// Time limit of a request.
     patience: Duration,
@@ -47,7 +47,7 @@ enum What {
 }
 
 impl Applier {
-    /// Starts the thread, with what `create` returns there.
+    /// Starts the thread, on which `create` creates the applier.
     pub(crate) fn start<A: Apply>(
         versions: &Arc<Versions>,
         create: impl FnOnce() -> Result<A, Failure> + Send + 'static,
@@ -78,17 +78,18 @@ impl Applier {
         Ok(this)
     }
 
-    /// Applies all retired versions, or `all` versions, and waits for that.
+    /// Applies all retired versions, or `all` versions, and waits until they have been applied.
     pub(crate) fn apply(&self, all: bool) -> Result<(), Failure> {
         self.request(What::Apply { all })
     }
 
-    /// Forgets all versions durably.
+    /// Discards all versions durably.
     pub(crate) fn forget(&self) -> Result<(), Failure> {
         self.request(What::Forget)
     }
 
-    /// Waits for a request that was not answered in time, if there is one. Versions that are written before that may be applied or forgotten by it.
+    /// Waits for a request that was not answered in time, if there is one. It may apply or discard versions that are
+    /// written before it has completed.
     pub(crate) fn await_late(&self) -> Result<(), Failure> {
         match self.late.take() {
             Some(answered) => self.await_answer(answered),
@@ -146,7 +147,7 @@ fn ended() -> Failure {
 }
 
 fn run(versions: &Versions, mut apply: impl Apply, requests: &Receiver<Request>) {
-    // Failures are logged by the medium's health, once; all I/Os fail from then on.
+    // Failures are logged once, by the medium's health; afterwards, all I/Os fail.
     let mut has_failed = false;
     loop {
         match requests.try_recv() {
@@ -156,7 +157,7 @@ fn run(versions: &Versions, mut apply: impl Apply, requests: &Receiver<Request>)
                     What::Forget => finish_batch(&mut apply).and_then(|()| apply.forget()),
                 };
                 has_failed |= result.is_err();
-                // The other side may have stopped waiting.
+                // The requester may have stopped waiting.
                 let _ = answer.send(result);
                 continue;
             }
@@ -171,7 +172,7 @@ fn run(versions: &Versions, mut apply: impl Apply, requests: &Receiver<Request>)
     }
 }
 
-/// Finishes the batch, if there is one, and applies a new one.
+/// Finishes the current batch, if there is one, and applies a new one.
 fn one_batch(apply: &mut impl Apply, all: bool) -> io::Result<Progress> {
     finish_batch(apply)?;
     let begun = apply.step(all)?;
@@ -202,7 +203,7 @@ mod tests {
     use super::*;
     use crate::versions::Log;
 
-    /// A medium that is blocked until the other end of the channel is dropped, and notes what it was asked for.
+    /// A medium that is blocked until the other end of the channel is dropped, and that records the requests to it.
     struct Blocked {
         until: Receiver<()>,
         forgotten: Arc<Mutex<u32>>,
@@ -240,7 +241,7 @@ mod tests {
             assert_eq!(failure.code, doca::ErrorCode::TIME_OUT);
         };
         timed_out(applier.forget());
-        // Neither is begun while the first one may still be executed.
+        // Further requests are not started while the first one may still be executing.
         timed_out(applier.await_late());
         drop(unblock);
         assert_eq!(applier.await_late().map_err(|it| it.code), Ok(()));

@@ -55,7 +55,7 @@ pub struct Options {
 
 /// An open backing file, locked against other targets.
 pub struct BackingFile {
-    /// For the header and the superblocks, through the page cache.
+    /// For the header and the superblocks, accessed through the page cache.
     file: File,
     /// For the blocks.
     blocks: Arc<File>,
@@ -70,10 +70,10 @@ pub struct BackingFile {
     length: u64,
     /// Device and inode; of a block device, its number and 0.
     inode: (u64, u64),
-    /// Number of the last loss of acknowledged writes, by this process or an earlier one; zeros if there was none.
+    /// Number of the last loss of acknowledged writes, by this process or an earlier one; zeros without a loss.
     loss: [u8; Loss::SIZE],
     is_device: bool,
-    /// `true` if the file system has allocated space for all of it.
+    /// `true` if the file system has allocated space for the whole file.
     is_reserved: bool,
     identity: Identity,
     slots: SlotArea,
@@ -117,7 +117,7 @@ impl BackingFile {
                 let made = lock(&file, &name)
                     .and_then(|()| Self::make(file, path, &name, false, content, options.io));
                 if made.is_err() {
-                    // It is unusable, and would prevent the next attempt.
+                    // The file is unusable, and would prevent the next attempt.
                     if let Err(error) = std::fs::remove_file(path) {
                         tracing::warn!("{name}: cannot be removed: {error}");
                     }
@@ -137,13 +137,13 @@ impl BackingFile {
     ) -> Result<Self, Failure> {
         let failed = |error: io::Error| io_failure(&name, &error);
         let is_device = metadata.file_type().is_block_device();
-        // Checked before opening: opening a pipe blocks until its other end is opened.
+        // Checked before opening, because opening a pipe blocks until its other end is opened.
         if !is_device && !metadata.is_file() {
             return Err(Failure::invalid(format!(
                 "{name}: expected a regular file or a block device"
             )));
         }
-        // A mounted block device is in use.
+        // O_EXCL fails for a mounted block device.
         let flags = if is_device {
             OFlags::EXCL
         } else {
@@ -229,7 +229,7 @@ impl BackingFile {
             .map_err(failed)?;
         let directory = path.parent().filter(|parent| *parent != Path::new(""));
         if !is_device {
-            // Otherwise a power failure may lose the file's directory entry.
+            // Otherwise, a power failure may lose the file's directory entry.
             File::open(directory.unwrap_or(Path::new(".")))
                 .and_then(|directory| directory.sync_all())
                 .map_err(failed)?;
@@ -251,7 +251,7 @@ impl BackingFile {
         let (blocks, sector) = open_blocks(&file, path, name, io)?;
         let metadata = blocks.metadata().map_err(failed)?;
         let fs_block = if is_device || sector == 1 {
-            // The disk or the page cache merges writes.
+            // Partial writes are merged by the disk or the page cache.
             sector
         } else {
             fs_block(metadata.blksize(), sector)
@@ -313,7 +313,7 @@ impl BackingFile {
         self.fs_block
     }
 
-    /// Blocks of the file system that were written as a whole.
+    /// Blocks of the file system that have been written completely.
     #[must_use]
     pub fn written(&self) -> &Arc<WrittenBlocks> {
         &self.written
@@ -353,13 +353,15 @@ impl BackingFile {
         Ok((log, places))
     }
 
-    /// The target's superblock. A corrupt one was logged and counts as missing, so that a service rebuilds the blocks.
+    /// The target's superblock. A corrupt superblock was logged, and is treated as missing, so that a service rebuilds
+    /// the blocks.
     #[must_use]
     pub fn superblock(&self) -> Option<StoredSuperblock> {
         self.places().newest()
     }
 
-    /// Returns this boot of the machine, or, after a loss of acknowledged writes in it, another one: a loss is like a restart of the machine.
+    /// Returns this boot of the machine or, after a loss of acknowledged writes during it, another one: a loss is
+    /// equivalent to a restart of the machine.
     #[must_use]
     pub fn boot_since_loss(&self, boot: Boot) -> Boot {
         if self.loss == [0; Loss::SIZE] {
@@ -385,7 +387,7 @@ impl BackingFile {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes the superblock durably. The previous one stays valid until then.
+    /// Writes the superblock durably. The previous superblock remains valid until then.
     ///
     /// # Errors
     ///
@@ -408,7 +410,7 @@ impl BackingFile {
     ///
     /// # Errors
     ///
-    /// Some blocks are not durable: the medium failed, now or before, or the file was removed from its path.
+    /// Some blocks are not durable: the medium has failed, or the file was removed from its path.
     pub fn sync(&self) -> Result<(), Failure> {
         self.make_durable()?;
         self.check_health()?;
@@ -453,7 +455,7 @@ impl BackingFile {
     ///
     /// # Errors
     ///
-    /// An I/O has failed: acknowledged data may be missing.
+    /// An I/O has failed, so acknowledged data may be missing.
     pub fn check_health(&self) -> Result<(), Failure> {
         if self.health.is_good() {
             return Ok(());
@@ -466,11 +468,11 @@ impl BackingFile {
     /// Checks that the file is still linked, and has not shrunk.
     pub(crate) fn verify_size(&self) -> io::Result<()> {
         if self.is_device {
-            // A device cannot be removed or truncated; I/Os beyond its end fail.
+            // A device cannot be removed or truncated, and I/Os beyond its end fail.
             return Ok(());
         }
-        // Not the times of the file: once they have been looked at, Linux (6.13) gives the next write a time of its own, and the file system
-        // writes the inode with the next sync, which then takes twice as long.
+        // The times of the file are not requested: after they have been read, Linux (6.13) updates them with the next
+        // write, and the file system writes the inode with the next sync, which then takes twice as long.
         let wanted = StatxFlags::NLINK | StatxFlags::SIZE | StatxFlags::BLOCKS;
         let stat = rustix::fs::statx(&self.file, "", AtFlags::EMPTY_PATH, wanted)?;
         if stat.stx_nlink == 0 {
@@ -492,14 +494,15 @@ impl BackingFile {
         Ok(())
     }
 
-    /// Checks that the path still leads to this file or block device. What was written before is then found there by the next process.
+    /// Checks that the path still refers to this file or block device, so that the next process will find the data
+    /// written before.
     pub(crate) fn verify_path(&self) -> io::Result<()> {
-        // Not its times: see [`verify_size`](Self::verify_size).
+        // The times are not requested: see [`verify_size`](Self::verify_size).
         let wanted = StatxFlags::INO | StatxFlags::TYPE;
         let found = rustix::fs::statx(CWD, &self.path, AtFlags::empty(), wanted)?;
         let is_device = FileType::from_raw_mode(found.stx_mode.into()) == FileType::BlockDevice;
         let inode = if is_device {
-            // The directory entry of a device may be made anew.
+            // The directory entry of a device may have been recreated.
             (makedev(found.stx_rdev_major, found.stx_rdev_minor), 0)
         } else {
             (
@@ -517,7 +520,7 @@ impl BackingFile {
     }
 }
 
-/// For records outside of the blocks, through the page cache.
+/// For records outside the blocks, through the page cache.
 impl Medium for Arc<BackingFile> {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.verify_size()?;
@@ -564,7 +567,7 @@ pub(crate) fn read_superblocks(
         tracing::warn!("{name}: a superblock is damaged: {why}");
     });
     if damaged == RECORD_OFFSETS.len() {
-        // Not a blank one: targets without superblocks form a new set.
+        // Not treated as blank, because targets without superblocks form a new set.
         return Err(Failure::invalid(format!(
             "{name}: both superblocks are damaged, or of another version: what the blocks are is unknown; use a new backing file, which the set rebuilds"
         )));
@@ -671,8 +674,8 @@ fn zero(file: &File, length: u64) -> io::Result<()> {
 
 /// Opens the file again, for its blocks, and returns the I/O alignment. Logs the I/O mode.
 ///
-/// A duplicate of `file` would not do: a ring may hold its registered file, and so the lock, for some time after the
-/// process has exited.
+/// A duplicate of `file` is not sufficient: a ring may keep its registered file, and thereby the lock, for some time
+/// after the process has exited.
 fn open_blocks(
     file: &File,
     path: &Path,
@@ -725,7 +728,7 @@ fn open_again(file: &File, path: &Path, flags: OFlags) -> io::Result<File> {
 
 fn open_direct(file: &File, path: &Path) -> io::Result<(File, u64)> {
     let blocks = open_again(file, path, OFlags::DIRECT)?;
-    // Reported since Linux 6.1. Before, 4096 bytes are correct for every disk.
+    // Reported since Linux 6.1. On earlier versions, 4096 bytes are correct for every disk.
     const STATX_DIOALIGN: StatxFlags = StatxFlags::from_bits_retain(0x2000);
     let said = rustix::fs::statx(&blocks, "", AtFlags::EMPTY_PATH, STATX_DIOALIGN)
         .ok()
@@ -806,7 +809,8 @@ pub fn emit(values: FileHeader) -> [u8; HEADER_SIZE] {
     header.emit()
 }
 
-/// Returns `true` if a file starts as a backing file of any version does, also with a damaged header: it may hold blocks.
+/// Returns `true` if a file starts like a backing file of any version, even with a damaged header: it may contain
+/// blocks.
 fn has_magic(start: &[u8]) -> bool {
     start.starts_with(&Header::MAGIC.to_be_bytes())
 }
@@ -817,11 +821,11 @@ pub fn is_header(start: &[u8]) -> bool {
     Header::parse(start).is_ok_and(|header| header.checksum == checksum(&start[..HEADER_SIZE]))
 }
 
-/// Checks the start of a file of `length` bytes, at most [`HEADER_SIZE`] bytes of it, and returns what its header says.
+/// Checks the start of a file of `length` bytes, at most [`HEADER_SIZE`] bytes of it, and returns the parsed header.
 ///
 /// # Errors
 ///
-/// As for [`parse_header`], or it has another geometry. The text says what was expected and what was found.
+/// As for [`parse_header`], or the file has another geometry. The text contains the expected and the actual value.
 pub fn check(start: &[u8], length: u64, expected: Geometry) -> Result<FileHeader, Failure> {
     let header = intact_header(start)?;
     let found = geometry_of(&header);
@@ -834,12 +838,12 @@ pub fn check(start: &[u8], length: u64, expected: Geometry) -> Result<FileHeader
     complete_header(&header, length)
 }
 
-/// Returns what the header of a file of `length` bytes says, which starts with these bytes, at most [`HEADER_SIZE`].
+/// Parses the header of a file of `length` bytes that starts with these bytes, at most [`HEADER_SIZE`].
 ///
 /// # Errors
 ///
-/// The file has another format or version, a corrupt header, is too short, or its creation was interrupted. The text says what was expected and what was
-/// found.
+/// The file has another format or version, a corrupt header, is too short, or its creation was interrupted. The text
+/// contains the expected and the actual value.
 pub fn parse_header(start: &[u8], length: u64) -> Result<FileHeader, Failure> {
     complete_header(&intact_header(start)?, length)
 }
@@ -896,23 +900,23 @@ fn complete_header(header: &Header, length: u64) -> Result<FileHeader, Failure> 
     })
 }
 
-/// Maximum number of blocks with a bit of their own: 8 MiB of bits, for 256 GiB in blocks of 4096 bytes.
+/// Maximum number of blocks with a separate bit: 8 MiB of bits, for 256 GiB in blocks of 4096 bytes.
 const MOST_BITS: u64 = 1 << 26;
 
 /// The blocks of a file that this process has written, shared by all workers.
 ///
-/// Space that was reserved for a file is not initialised. With direct I/O, a write of a part of a file-system block then
-/// makes the file system zero the rest of the block, alone with the file: ext4 does 200 to 350 such writes a second
-/// where it does 7,000 writes of the same size to initialised blocks. So the first write of a part of a block is made
-/// a write of the block.
+/// Space that was reserved for a file is not initialised. With direct I/O, a partial write of a file-system block then
+/// makes the file system zero the remaining part of the block, with the file locked: ext4 completes 200 to 350 such
+/// writes per second, compared with 7,000 writes of the same size to initialised blocks. Therefore the first partial
+/// write of a block is converted to a write of the whole block.
 ///
-/// It chooses the faster of two correct ways to write, so it may be wrong: it does not know what earlier processes have
-/// written, and in large files blocks share bits.
+/// This state only selects the faster of two correct ways to write, so it may be inaccurate: it does not include writes
+/// of earlier processes, and in large files, blocks share bits.
 #[derive(Debug)]
 pub struct WrittenBlocks {
     /// Size of a block in bytes.
     block: u64,
-    /// Empty if no write is smaller than a block.
+    /// Empty if all writes cover whole blocks.
     bits: Box<[AtomicU64]>,
 }
 
@@ -934,7 +938,8 @@ impl WrittenBlocks {
         }
     }
 
-    /// Returns `true` if this range should be written as it is: the blocks that it covers in part are written.
+    /// Returns `true` if this range should be written unchanged, because all blocks that it covers partially have been
+    /// written.
     #[inline]
     pub(super) fn permit(&self, offset: u64, len: u64) -> bool {
         let end = offset + len;
@@ -951,7 +956,7 @@ impl WrittenBlocks {
         }
         for block in offset.div_ceil(self.block)..(offset + len) / self.block {
             let (word, bit) = self.place(block);
-            // The bit is usually set, and then the cache line stays shared.
+            // The bit is usually set, in which case the cache line stays shared.
             if word.load(Ordering::Relaxed) & bit == 0 {
                 word.fetch_or(bit, Ordering::Relaxed);
             }
@@ -969,14 +974,14 @@ impl WrittenBlocks {
     }
 }
 
-/// The health of a medium, shared by its users. It never improves.
+/// The health of a medium, shared by its users. It never recovers.
 #[derive(Debug)]
 pub struct Health {
     name: String,
     errors: AtomicU64,
     is_reported: AtomicBool,
     has_failed: AtomicBool,
-    /// File to write a [`Loss`] to.
+    /// File to which a [`Loss`] is written.
     recorder: Option<File>,
 }
 
@@ -993,7 +998,8 @@ impl Health {
         }
     }
 
-    /// As [`new`](Self::new). After total failure, the file has another [incarnation](BackingFile::incarnation) for the next process.
+    /// As [`new`](Self::new), but after total failure, the file has another [incarnation](BackingFile::incarnation) for
+    /// the next process.
     fn recording(name: &str, file: File) -> Self {
         Self {
             recorder: Some(file),
@@ -1001,7 +1007,8 @@ impl Health {
         }
     }
 
-    /// Counts an I/O that failed because of the medium. Only the first one is logged: a broken disk can fail millions.
+    /// Counts an I/O that failed because of the medium. Only the first one is logged, because a failed disk can cause
+    /// millions.
     #[cold]
     pub fn io_failed(&self, why: impl fmt::Display) {
         self.errors.fetch_add(1, Ordering::Relaxed);
@@ -1050,8 +1057,8 @@ impl Health {
     }
 }
 
-/// Writes a random [`Loss`], at least to the page cache: it has to survive the process, and another boot changes the incarnation anyway. So
-/// it does not matter that a sync may fail again.
+/// Writes a random [`Loss`], at least to the page cache: it must survive the process, and another boot changes the
+/// incarnation anyway, so a failed sync is acceptable.
 fn record_loss(file: &File) -> io::Result<()> {
     let number = Identity::random().map_err(|failure| io::Error::other(failure.message))?;
     let number = u128::from_be_bytes(number.0);
@@ -1325,7 +1332,7 @@ mod tests {
                 assert!(fs::read(&path).expect("there") == changed, "{places:?}");
             }
         }
-        // One damaged superblock beside none: the first one was being written.
+        // A damaged superblock, with the other slot empty: the first superblock was being written.
         let mut changed = whole;
         changed[superblocks[1]] ^= 1;
         fs::write(&path, &changed).expect("written");

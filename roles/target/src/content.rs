@@ -31,7 +31,7 @@ impl Geometry {
 /// Initial data as selected by the flags, not yet read.
 #[derive(Debug)]
 pub struct Content {
-    /// Geometry of the file, if it has one, otherwise of the flags.
+    /// Geometry of the file, if it contains one, otherwise of the flags.
     pub geometry: Geometry,
     source: Option<Source>,
 }
@@ -57,7 +57,7 @@ impl Content {
         };
         let name = format!("--binary-content {}", path.display());
         let failed = |error: io::Error| io_failure(&name, &error);
-        // Checked before opening: opening a pipe blocks until it has a writer.
+        // Checked before opening, because opening a pipe blocks until it has a writer.
         if !std::fs::metadata(path).map_err(failed)?.is_file() {
             return Err(Failure::invalid(format!("{name}: expected a regular file")));
         }
@@ -109,7 +109,7 @@ impl Content {
     ///
     /// # Errors
     ///
-    /// The file cannot be read, or has shrunk. Some pieces were passed by then.
+    /// The file cannot be read, or has shrunk. Some pieces may already have been passed.
     pub fn copy_to(self, mut write: impl FnMut(u64, &[u8])) -> Result<(), Failure> {
         let Some(Source { mut file, name }) = self.source else {
             return Ok(());

@@ -1,12 +1,12 @@
 //! Data path of one worker thread of the target.
 //!
 //! A request arrives in the buffer of a message slot (RDMA receive), a transfer slot moves its blocks between the
-//! service's client and the memory of the [`Store`] (RDMA write for a read, RDMA read for a write), and the answer leaves
-//! from the buffer of the message slot (RDMA send), which then waits for the next request. The two RDMA contexts keep
-//! answers from queueing behind other transfers.
+//! service's client and the memory of the [`Store`] (RDMA write for a read, RDMA read for a write), and the answer
+//! leaves from the buffer of the message slot (RDMA send), which then waits for the next request. There are two RDMA
+//! contexts, so that answers are not queued behind transfers.
 //!
-//! A worker of a file polls messages and its disk. After some polls without either it sleeps until one of them is ready,
-//! if the disk has operations in flight.
+//! A worker of a file polls messages and its disk. After some polls without events, it sleeps until one of them is
+//! ready, if the disk has operations in flight.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -35,10 +35,10 @@ use crate::store::{
 };
 use crate::versions::{Version, WorkerVersions};
 
-/// Poll iterations without anything to do after which a worker sleeps until its disk or a message has something.
+/// Poll iterations without events after which a worker sleeps until its disk or a message has an event.
 const IDLE_POLLS: u32 = 24;
 
-/// Longest such sleep: a stop of the worker is noticed after it.
+/// Longest such sleep, which limits the delay until the worker detects a stop.
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 
 pub(crate) fn permissions() -> Access {
@@ -60,16 +60,16 @@ pub(crate) struct Setup {
     /// The memory of the service's client.
     pub(crate) requester: Mmap,
     pub(crate) transaction_count: u32,
-    /// The worker publishes its counts here, with `--metrics`.
+    /// Counters to which the worker publishes its counts, with `--metrics`.
     pub(crate) metrics: Option<Arc<WorkerMetrics>>,
     /// Time without a request, or without a result being received, after which the session is abandoned; `None` is unlimited.
     pub(crate) idle_timeout: Option<Duration>,
-    /// The worker publishes its writes in flight here; one element for each transaction.
+    /// Table in which the worker publishes its writes in flight, with one element for each transaction.
     pub(crate) writes: Arc<Writes>,
-    /// Blocks that abandoned workers may still write to.
+    /// Blocks to which abandoned workers may still write.
     pub(crate) quarantine: Quarantine,
-    /// Sector locks of the session, shared by its workers but not with other sessions: an abandoned worker may hold its locks for as
-    /// long as its peer blocks it.
+    /// Sector locks of the session, shared by its workers but not with other sessions: an abandoned worker may hold its
+    /// locks as long as it is blocked by its peer.
     pub(crate) locks: Arc<SectorLocks>,
 }
 
@@ -88,18 +88,18 @@ pub(crate) enum Command {
         role: RdmaConnectionRole,
         details: Vec<u8>,
     },
-    /// Wait, at most this long, for the contexts to be ready; then wait for requests.
+    /// Wait, at most for this duration, for the contexts to be ready; then wait for requests.
     Prepare(Duration),
 }
 
 pub(crate) enum Reply {
     /// The export of the local end.
     Exported(Vec<u8>),
-    /// Requests may come.
+    /// The worker is ready for requests.
     Prepared,
 }
 
-/// The data path of one worker, whatever its store and its I/O messages.
+/// The data path of one worker, for any type of store and of I/O messages.
 pub(crate) type TargetDataPath =
     Box<dyn DataPath<Command = Command, Reply = Reply, Report = CoreStatistics>>;
 
@@ -113,7 +113,7 @@ impl Blocks {
     }
 }
 
-/// Creates the data path of a worker. What it stores blocks in and how it reads messages is settled here, once.
+/// Creates the data path of a worker. The types of its store and messages are selected here, once.
 pub(crate) fn create(setup: Setup) -> Result<TargetDataPath, Failure> {
     match setup.release {
         Release::V3_0 => {
@@ -152,7 +152,7 @@ fn create_with<L: IoLayout>(mut setup: Setup, io_layout: L) -> Result<TargetData
             );
             let memory = MemoryRegion::new(slots.saturating_mul(layout.buffer))
                 .map_err(|error| Failure::from(error).context("staging buffers"))?;
-            // It is the target that reads and writes the memory of others.
+            // The target reads and writes the memory of others, so its own needs no remote permissions.
             let mmap =
                 Mmap::register(&setup.device, Arc::clone(&memory), Access::LOCAL_READ_WRITE)?;
             let disk = FileDisk::new(Arc::clone(&file), &memory, slots);
@@ -170,7 +170,7 @@ fn create_with<L: IoLayout>(mut setup: Setup, io_layout: L) -> Result<TargetData
     })
 }
 
-/// Location of blocks in memory, and after them of the slots for versions.
+/// Location of blocks in memory, followed by the slots for versions.
 pub(crate) fn memory_layout(geometry: Geometry) -> MemoryLayout {
     MemoryLayout {
         block_size: geometry.block_size.into(),
@@ -189,12 +189,12 @@ pub(crate) struct Worker<S, L> {
     storage: Mmap,
     pe: WorkerPe<Executor<S, L>>,
     setup: Setup,
-    /// Poll iterations since anything has happened.
+    /// Poll iterations since the last event.
     idle: u32,
 }
 
 impl<S: Store + 'static, L: IoLayout> Worker<S, L> {
-    /// Creates a worker. With `versions`, the size of a block, these were announced.
+    /// Creates a worker. `versions` is the size of a block if versions were announced.
     fn create(
         setup: Setup,
         store: S,
@@ -207,7 +207,7 @@ impl<S: Store + 'static, L: IoLayout> Worker<S, L> {
         let messages = Messages::new(slots)?;
         let message_map =
             Mmap::register(&setup.device, Arc::clone(messages.region()), permissions())?;
-        // One buffer for the messages of a transfer, one for either end of its blocks.
+        // Three bufs per slot: one for the messages of a transfer, and one for each end of its blocks.
         let inventory = BufInventory::new(slots * 3)?;
         let pe = WorkerPe::new()?;
         let builder = || Rdma::builder(&setup.device).permissions(permissions());
@@ -408,7 +408,7 @@ struct Request {
     operation: Option<Operation>,
 }
 
-/// The slots of a request that was received: its transfer slot, which owns the message slot.
+/// The slots of a received request: its transfer slot, which owns the message slot.
 #[inline(always)]
 fn received(
     mut message: MessageSlot,
@@ -426,7 +426,7 @@ fn received(
     Ok(transfer)
 }
 
-/// The slots of a request that is to be answered: its message slot, which owns the transfer slot.
+/// The slots of a completed request: its message slot, which owns the transfer slot.
 #[inline(always)]
 fn executed(mut transfer: TransferSlot) -> Result<MessageSlot, Failure> {
     let Some(mut message) = transfer.state_mut().message.take() else {
@@ -562,7 +562,7 @@ enum Deferred {
 struct Executor<S, L> {
     store: S,
     layout: L,
-    /// Slots of requests that wait for the disk, by their number. Without slots if the store never waits.
+    /// Slots of requests that wait for the disk, by their number. Empty if the store never waits.
     pending: Box<[Option<TransferSlot>]>,
     /// Slots that are submitted later, in order.
     deferred: VecDeque<Deferred>,
@@ -594,7 +594,7 @@ impl<S: Store, L: IoLayout> Executor<S, L> {
             store,
             layout,
             pending: (0..waiting).map(|_| None).collect(),
-            // At any time, one task of each request is in flight.
+            // At any time, at most one task of each request is in flight.
             deferred: VecDeque::with_capacity(requests),
             limits,
             writes: Arc::clone(&setup.writes),
@@ -617,7 +617,7 @@ impl<S: Store, L: IoLayout> Executor<S, L> {
         self.failure.outcome()
     }
 
-    /// Failures of messages are the worker's failure as long as the flag is set.
+    /// Failures of messages are reported as failures of the worker while the flag is set.
     fn run(&mut self, run: &RunFlag) {
         self.run = run.clone();
     }
@@ -627,7 +627,7 @@ impl<S: Store, L: IoLayout> Executor<S, L> {
         self.in_flight
     }
 
-    /// Requests that were answered.
+    /// Number of answered requests.
     fn operations(&self) -> u64 {
         self.operations
     }
@@ -658,7 +658,7 @@ impl<S: Store, L: IoLayout> Executor<S, L> {
         Ok(any)
     }
 
-    /// Logs what was not executed.
+    /// Logs the numbers of refused requests and dropped messages.
     fn warn(&self) {
         if self.refused != 0 {
             tracing::warn!("{} I/Os were refused", self.refused);
@@ -680,12 +680,12 @@ impl<S: Store, L: IoLayout> Executor<S, L> {
             return self.refuse_message(message, length);
         }
         let examined = crate::request::examine(self.layout, &bytes, length, self.limits);
-        // Sent as it is if the I/O succeeds. The request is not read any more.
+        // Sent unchanged if the I/O succeeds. The request is no longer read.
         let answer = self.layout.to_bytes(
             &examined.repr.answer(ErrorCode::SUCCESS.0),
             L::CorrelationId::read(&bytes),
         );
-        // It fits, as the request did.
+        // Cannot fail, because the request had the same size.
         let _ = message.write(&answer);
         let operation = examined.operation.ok();
         let transfer = match received(message, examined.repr.size, operation) {
@@ -727,7 +727,7 @@ impl<S: Store, L: IoLayout> Executor<S, L> {
         }
         if let Operation::Write { .. } = io.operation {
             self.writes.begin(transfer.index(), offset, size);
-            // After it was published: one that is abandoned now begins no further write.
+            // After the write was published: a worker that is abandoned now begins no further write.
             if self.run.is_abandoned() {
                 return Err(ErrorCode::SHUTDOWN);
             }
@@ -752,7 +752,7 @@ impl<S: Store, L: IoLayout> Executor<S, L> {
         }
     }
 
-    /// Keeps the slot until the disk has completed the I/O's operation.
+    /// Stores the slot until the disk has completed the I/O's operation.
     #[inline]
     fn wait(&mut self, transfer: TransferSlot) {
         match self.pending.get_mut(transfer.index()) {
@@ -785,7 +785,7 @@ impl<S: Store, L: IoLayout> Executor<S, L> {
         self.answer(transfer, code);
     }
 
-    /// Refuses a message without the length of a request. Its answer repeats what was received.
+    /// Refuses a message without the length of a request. The response repeats the received fields.
     #[cold]
     fn refuse_message(&mut self, mut message: MessageSlot, length: usize) {
         let mut bytes = [0; io_message::SIZE];
@@ -806,7 +806,7 @@ impl<S: Store, L: IoLayout> Executor<S, L> {
 
     #[cold]
     fn refuse(&mut self, transfer: TransferSlot, code: ErrorCode) {
-        // Only the first is logged: a broken client can send millions a second.
+        // Only the first one is logged: a faulty client can send millions per second.
         if self.refused == 0 {
             let mut bytes = [0; io_message::SIZE];
             let _ = message_of(&transfer).is_some_and(|slot| slot.read(&mut bytes));
@@ -830,7 +830,7 @@ impl<S: Store, L: IoLayout> Executor<S, L> {
         }
         match operation {
             Some(Operation::Read | Operation::ReadBefore) => self.traffic.read(bytes),
-            // Never in the way of other sessions: a slot is of one write.
+            // Cannot conflict with other sessions, because a slot belongs to a single write.
             Some(Operation::WriteVersion { .. }) => self.traffic.write(bytes),
             Some(Operation::Write { .. }) => {
                 self.writes.end(transfer.index());
@@ -941,7 +941,7 @@ fn set_result(message: &mut MessageSlot, result: ErrorCode) {
     let mut bytes = [0; io_message::SIZE];
     if message.read(&mut bytes) {
         IoMessage::new_unchecked_len(&mut bytes).set_result(result.0);
-        // It fits: it was read.
+        // Cannot fail, because the message was read before.
         let _ = message.write(&bytes);
     }
 }

@@ -1,8 +1,8 @@
 //! `doca_storage_target_rdma`: a storage target with its blocks in memory, or in a file (`backing`, `store`).
 //!
 //! It serves one service over TCP (control) and RDMA (data). `session` is the control state machine, `data_path` the
-//! work of each worker thread, `content` the initial data, and `app` runs them. Modules that validate bytes from
-//! outside are public for tests with arbitrary input.
+//! work of each worker thread, `content` the initial data, and `app` runs them. Modules that validate external bytes
+//! are public for tests with arbitrary input.
 #![forbid(unsafe_code)]
 
 mod app;

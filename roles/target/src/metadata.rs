@@ -22,7 +22,7 @@ pub(crate) struct MetadataStore {
 }
 
 impl MetadataStore {
-    /// Starts with the file's superblock, if any. `boot` is the current boot.
+    /// Starts with the file's superblock, if it has one. `boot` is the current boot.
     pub(crate) fn new(file: Option<&BackingFile>, boot: Boot) -> Self {
         let stored = file.and_then(BackingFile::superblock);
         Self { stored, boot }
@@ -37,10 +37,12 @@ impl MetadataStore {
         self.stored.is_some_and(|it| it.is_in_doubt(self.boot))
     }
 
-    /// Stores this superblock in place of the previous one. It survives the end of the process when this returns, and
-    /// a power failure. A clean shutdown of the set is not recorded if the medium of the blocks has failed as a whole; the service knows of single I/Os that failed.
+    /// Stores this superblock in place of the previous one. It survives the end of the process when this returns, and a
+    /// power failure. A clean shutdown of the set is not recorded if the medium of the blocks has failed as a whole;
+    /// failures of individual I/Os were reported to the service.
     ///
-    /// All blocks of a set that no session uses are durable: after a restart of the machine, it is reported as closed, and not as in doubt.
+    /// All blocks of a set that no session uses are durable: after a restart of the machine, the set is reported as
+    /// closed, and not as in doubt.
     pub(crate) fn persist(
         &mut self,
         superblock: Superblock,
@@ -51,7 +53,7 @@ impl MetadataStore {
         }
         let is_unused = superblock.is_unused();
         if let (true, Some(file)) = (is_unused, file) {
-            // The record may become durable before blocks that were written earlier.
+            // Otherwise, the superblock could become durable before blocks that were written earlier.
             file.make_durable()?;
         }
         let stored = StoredSuperblock {
@@ -61,8 +63,8 @@ impl MetadataStore {
         self.write(stored, file)
     }
 
-    /// Called before blocks are written, by a service that has sent a superblock in this session, or to a target that is
-    /// a member of no set.
+    /// Called before blocks are written, by a service that has sent a superblock in this session, or to a target that
+    /// is not a member of a set.
     pub(crate) fn begin_use(&mut self, file: Option<&BackingFile>) -> Result<(), Failure> {
         let Some(stored) = self.stored else {
             return Ok(());
@@ -71,7 +73,7 @@ impl MetadataStore {
             state: RecordState::InUse,
             ..stored.superblock
         };
-        // Use does not resolve doubt.
+        // Using the set does not resolve doubt.
         let since = if self.is_in_doubt() {
             stored.since
         } else {
@@ -131,7 +133,7 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 pub struct Boot(pub u128);
 
 impl Boot {
-    /// The current boot. If it cannot be determined, each call returns another one.
+    /// The current boot. If it cannot be determined, each call returns a different value.
     ///
     /// # Errors
     ///
@@ -160,7 +162,7 @@ impl Boot {
 pub struct StoredSuperblock {
     /// The superblock, in a state that is stored: neither `None` nor `InDoubt`.
     pub superblock: Superblock,
-    /// Boot in which blocks were written that may not be durable. `None` if all are durable.
+    /// Boot in which blocks were written that may not be durable. `None` if all blocks are durable.
     pub since: Option<Boot>,
 }
 
@@ -207,7 +209,7 @@ pub fn emit(sequence: u64, stored: &StoredSuperblock) -> [u8; RECORD_SIZE] {
         next_epoch_id: next.id,
         member,
         state: match state {
-            // Never stored: these states imply that blocks were written.
+            // These states are never stored: they imply that blocks were written.
             RecordState::None | RecordState::InDoubt => RecordState::InUse.number(),
             state => state.number(),
         },
@@ -273,7 +275,7 @@ pub fn parse(bytes: &[u8; RECORD_SIZE]) -> Result<Option<(u64, StoredSuperblock)
     Ok(Some((record.sequence, stored)))
 }
 
-/// Medium that records are written to.
+/// Medium to which records are written.
 pub trait Medium {
     /// Writes bytes at this offset.
     ///
@@ -292,7 +294,7 @@ pub trait Medium {
 
 impl Medium for File {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        // A single system call, which no signal interrupts.
+        // A single system call, which is not interrupted by signals.
         self.write_all_at(bytes, offset)
     }
 
@@ -301,8 +303,8 @@ impl Medium for File {
     }
 }
 
-/// A record with two places in a file, each in a sector of its own: it is written to them in turn, so that the previous one stays valid until the new one
-/// is durable.
+/// A record with two places in a file, each in a separate sector. They are written alternately, so that the previous
+/// record remains valid until the new one is durable.
 pub trait Record: Copy {
     /// Offsets of the places, indexed by the record's sequence modulo 2.
     const OFFSETS: [u64; 2];
@@ -349,7 +351,7 @@ impl<R> Default for Places<R> {
 }
 
 impl<R: Record> Places<R> {
-    /// Selects the valid record from the contents of both places. A corrupt place is ignored and its failure passed to
+    /// Selects the valid record from the contents of both places. A corrupt place is ignored, and the failure passed to
     /// `damaged`.
     pub fn new(places: &[R::Bytes; 2], mut damaged: impl FnMut(Failure)) -> Self {
         let mut found = Self::default();
@@ -373,7 +375,7 @@ impl<R: Record> Places<R> {
         self.newest.map(|(_, record)| record)
     }
 
-    /// Writes the next record durably. The previous one stays valid until then.
+    /// Writes the next record durably. The previous record remains valid until then.
     ///
     /// # Errors
     ///
@@ -386,7 +388,7 @@ impl<R: Record> Places<R> {
         Ok(())
     }
 
-    /// Sequence number and place of the next record: not the place of the valid one.
+    /// Sequence number and place of the next record; the place is not that of the valid record.
     #[must_use]
     fn next(&self) -> (u64, usize) {
         let sequence = self.newest.map_or(0, |(sequence, _)| sequence) + 1;
@@ -394,7 +396,7 @@ impl<R: Record> Places<R> {
     }
 }
 
-/// CRC-32C of the bytes of a record before its checksum, which comes last.
+/// CRC-32C of the bytes of a record before its checksum, which is its last field.
 pub(crate) fn checksum(record: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(&record[..record.len() - size_of::<u32>()])
 }
@@ -472,14 +474,14 @@ mod tests {
         let doubtful = Some(superblock(3, RecordState::InDoubt));
         let mut later = MetadataStore::new(Some(&blocks), TOMORROW);
         assert_eq!(later.superblock(), doubtful);
-        // Neither use nor a clean shutdown resolves it.
+        // Neither use nor a clean shutdown resolves the doubt.
         later.begin_use(Some(&blocks)).expect("kept");
         later.synced(&blocks).expect("kept");
         assert_eq!(later.superblock(), doubtful);
         let later = MetadataStore::new(Some(&blocks), TOMORROW);
         assert_eq!(later.superblock(), doubtful);
 
-        // The blocks of a set that no session uses are durable. One that prepares for its next session is in use.
+        // The blocks of a set that no session uses are durable. A set that prepares for its next session is in use.
         for state in [RecordState::Clean, RecordState::Closing] {
             let preparing = superblock(3, state);
             let closed = Superblock {
@@ -526,7 +528,7 @@ mod tests {
         let path = directory.path().join("blocks");
         let raw = std::fs::OpenOptions::new().write(true).open(path);
         let raw = raw.expect("there");
-        // The epoch of the only one.
+        // The epoch of the only superblock.
         raw.write_all_at(&[9], RECORD_OFFSETS[1] + 32)
             .expect("written");
         drop(blocks);

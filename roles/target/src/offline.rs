@@ -1,4 +1,4 @@
-//! Read-only access to a backing file without a target: what it contains, for tools that examine and verify sets.
+//! Read-only access to a backing file without a target, for tools that examine and verify sets.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
@@ -26,21 +26,21 @@ pub struct OfflineFile {
 }
 
 impl OfflineFile {
-    /// Opens a file that a target may use meanwhile: the superblock and the header are consistent, the versions may change.
+    /// Opens a file that a target may be using: superblock and header are consistent, but versions may change.
     ///
     /// # Errors
     ///
-    /// It cannot be read, or is no intact backing file.
+    /// The file cannot be read, or is not an intact backing file.
     pub fn open(path: &Path) -> Result<Self, Failure> {
         let name = path.display().to_string();
         Self::of(file_at(path, &name)?, name)
     }
 
-    /// Opens a file that no target uses, and keeps targets from opening it until this is dropped.
+    /// Opens a file that no target uses, and prevents targets from opening it until this value is dropped.
     ///
     /// # Errors
     ///
-    /// As for [`open`](Self::open), or a target uses it.
+    /// As for [`open`](Self::open), or a target is using it.
     pub fn open_locked(path: &Path) -> Result<Self, Failure> {
         let name = path.display().to_string();
         let file = file_at(path, &name)?;
@@ -83,7 +83,7 @@ impl OfflineFile {
         &self.header
     }
 
-    /// The superblock that a target on this machine would report; `None` if the file belongs to no set.
+    /// The superblock that a target on this machine would report; `None` if the file does not belong to a set.
     #[must_use]
     pub fn superblock(&self) -> Option<Superblock> {
         self.superblock
@@ -95,7 +95,7 @@ impl OfflineFile {
         self.log.last()
     }
 
-    /// Versions below this one are complete and durable on all members of the set, as far as the file says.
+    /// Versions below this one are complete and durable on all members of the set, according to the file.
     #[must_use]
     pub fn retired(&self) -> Version {
         self.log.retired()
@@ -115,7 +115,7 @@ impl OfflineFile {
     ///
     /// # Panics
     ///
-    /// If there is no such block, or `bytes` has another size.
+    /// If the block does not exist, or `bytes` has another size.
     pub fn read(&self, block: u64, bytes: &mut [u8]) -> Result<(), Failure> {
         let geometry = self.header.geometry;
         assert!(
@@ -132,7 +132,7 @@ impl OfflineFile {
 
 fn file_at(path: &Path, name: &str) -> Result<File, Failure> {
     let failed = |error: io::Error| io_failure(name, &error);
-    // Checked before opening: opening a pipe blocks until its other end is opened.
+    // Checked before opening, because opening a pipe blocks until its other end is opened.
     let kind = std::fs::metadata(path).map_err(failed)?.file_type();
     if !kind.is_file() && !kind.is_block_device() {
         let message = format!("{name}: expected a regular file or a block device");

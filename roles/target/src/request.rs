@@ -1,9 +1,9 @@
 //! Checks of requests: their operation and range ([`examine`]), and whether an abandoned worker may still write their blocks
 //! (`Quarantine`).
 //!
-//! A worker blocked by a peer in the middle of a write is abandoned with its session. When the peer unblocks it, it
-//! completes this write, which may overwrite newer data of another session. So every worker publishes its writes in
-//! flight, and until an abandoned one has returned, overlapping I/Os of other sessions are refused with
+//! A worker that is blocked by a peer during a write is abandoned with its session. When the peer unblocks it, it
+//! completes this write, which may overwrite newer data of another session. Therefore every worker publishes its writes
+//! in flight, and until an abandoned worker has returned, overlapping I/Os of other sessions are refused with
 //! `DOCA_ERROR_IN_USE`.
 //!
 //! A write of a part of a file-system block may be a read-modify-write of the whole block, so ranges are rounded to blocks.
@@ -21,7 +21,7 @@ use wire::release::IoLayout;
 
 pub use crate::store::Operation;
 
-/// Limits that a session's requests are checked against.
+/// Limits against which a session's requests are checked.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Size of the storage in bytes.
@@ -30,7 +30,8 @@ pub struct Limits {
     pub requester: u64,
     /// `true` if flushes and durable writes were announced in the session; otherwise they are unknown requests.
     pub flush: bool,
-    /// Size of a block if versions were announced in the session, which has the messages of 3.2. Then, blocks are written only as versions.
+    /// Size of a block if versions were announced in the session, which has the messages of 3.2. In this case, blocks
+    /// are written only as versions.
     pub versions: Option<u32>,
 }
 
@@ -39,7 +40,7 @@ pub struct Limits {
 pub struct Examined {
     /// The answer's fields: copies of the request's, except for the type.
     pub repr: Repr,
-    /// The requested operation, or the error to answer with.
+    /// The requested operation, or the error for the response.
     pub operation: Result<Operation, ErrorCode>,
     /// Version in the message; zeros if versions were not announced.
     pub version: WireVersion,
@@ -90,7 +91,7 @@ const NO_VERSION: WireVersion = WireVersion {
     retired: 0,
 };
 
-/// The operation of a request other than a read, where versions were announced.
+/// The operation of a request other than a read, if versions were announced.
 #[inline]
 fn versioned(
     message_type: IoMessageType,
@@ -108,7 +109,7 @@ fn versioned(
         }
         IoMessageType::ReadBefore if is_block => Ok(Operation::ReadBefore),
         IoMessageType::Flush => Ok(Operation::Flush),
-        // A write of a place would be older than the block's versions.
+        // A write to the block's place would be older than the block's versions.
         IoMessageType::Write | IoMessageType::WriteFua => Err(ErrorCode::NOT_PERMITTED),
         _ => Err(ErrorCode::INVALID_VALUE),
     }
@@ -121,7 +122,7 @@ fn is_inside(offset: u64, size: u32, length: u64) -> bool {
         .is_some_and(|end| end <= length)
 }
 
-/// Writes in flight of a worker, by transaction. Written by one thread, read by others.
+/// Writes in flight of a worker, by transaction. Written by the worker's thread, and read by others.
 #[derive(Debug)]
 pub(crate) struct Writes {
     ranges: Box<[Range]>,
@@ -132,7 +133,7 @@ pub(crate) struct Writes {
 #[derive(Debug, Default)]
 struct Range {
     offset: AtomicU64,
-    /// 0 if there is no write.
+    /// 0 without a write.
     size: AtomicU64,
 }
 
@@ -151,8 +152,8 @@ impl Writes {
         let range = &self.ranges[transaction];
         range.offset.store(offset, Ordering::Relaxed);
         range.size.store(size, Ordering::Release);
-        // With the fence of [`Quarantine::add`]: either this worker sees that it has been abandoned, or the next session sees this write. No
-        // weaker order puts a store before a later load, on any CPU.
+        // With the fence of [`Quarantine::add`]: either this worker observes that it has been abandoned, or the next
+        // session observes this write. Weaker orders do not order a store before a later load, on any CPU.
         fence(Ordering::SeqCst);
     }
 
@@ -185,9 +186,9 @@ pub(crate) struct Writer {
 pub(crate) struct Quarantine(Vec<Writer>);
 
 impl Quarantine {
-    /// Adds those workers of a session that were abandoned, and removes those that have returned.
+    /// Adds the workers of a session that were abandoned, and removes those that have returned.
     pub(crate) fn add(&mut self, writers: Vec<Writer>) {
-        // After the flag of an abandoned worker, and before its writes are read: see [`Writes::begin`].
+        // After the flag of an abandoned worker was set, and before its writes are read: see [`Writes::begin`].
         fence(Ordering::SeqCst);
         self.0.extend(writers);
         self.0.retain(|writer| writer.attachment.is_abandoned());
@@ -480,7 +481,7 @@ mod tests {
             (0, 0, Ok(Operation::Read)),
             (512, 4096 - 512, Ok(Operation::Read)),
             (512, 4096 - 511, Err(ErrorCode::INVALID_VALUE)),
-            // Before the memory map.
+            // Ranges before the memory map.
             (u64::MAX, 0, Err(ErrorCode::INVALID_VALUE)),
         ] {
             let bytes = layout.to_bytes(&request(storage_offset, requester_offset), 9);

@@ -1,7 +1,8 @@
 //! The control state machine of the target, without I/O and without a clock.
 //!
 //! A request is answered either immediately or after a job, whose outcome determines the response. A request that is
-//! not allowed in the current state, or is invalid, is answered with an error response and leaves the state unchanged.
+//! not permitted in the current state, or is invalid, is answered with an error response and leaves the state
+//! unchanged.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -37,10 +38,10 @@ pub fn opens(request: &Payload) -> bool {
     }
 }
 
-/// State of a storage's versions of blocks, as a session announces it.
+/// State of a storage's versions of blocks, as announced in a session.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AnnouncedVersions {
-    /// Number of versions that the storage can keep in addition to one of each block.
+    /// Number of versions that the storage can keep in addition to one version of each block.
     pub slots: u32,
     /// The newest version that was written.
     pub last: Version,
@@ -100,17 +101,17 @@ enum Phase {
 #[derive(Debug)]
 pub struct Session {
     geometry: Geometry,
-    /// Identity and incarnation of the storage; `None` if it has none.
+    /// Identity and incarnation of the storage; `None` without an identity.
     verifier: Option<Verifier>,
-    /// Its superblock, if it is a member of a set.
+    /// The target's superblock, if it is a member of a set.
     superblock: Option<Superblock>,
-    /// `true` once the service has asked for the superblock in this session.
+    /// `true` once the service has requested the superblock in this session.
     knows_superblock: bool,
     /// Extensions of the data path that are supported.
     features: u32,
     /// Extensions announced by both sides.
     announced: u32,
-    /// Announced to a service that uses them.
+    /// Versions, announced to a service that supports them.
     versions: AnnouncedVersions,
     /// Maximum number of workers.
     cpu_count: u32,
@@ -159,7 +160,7 @@ impl Session {
         }
     }
 
-    /// Sets identity and incarnation of the storage; and the superblock, if it is a member of a set.
+    /// Sets identity and incarnation of the storage, and its superblock if it is a member of a set.
     #[must_use]
     pub fn with_identity(mut self, verifier: Verifier, superblock: Option<Superblock>) -> Self {
         (self.verifier, self.superblock) = (Some(verifier), superblock);
@@ -193,19 +194,20 @@ impl Session {
         self
     }
 
-    /// Sets what is announced about versions of blocks.
+    /// Sets the announced state of the versions of blocks.
     #[must_use]
     pub fn with_versions(mut self, versions: AnnouncedVersions) -> Self {
         self.set_versions(versions);
         self
     }
 
-    /// As [`with_versions`](Self::with_versions), when a superblock has changed it.
+    /// As [`with_versions`](Self::with_versions), after a superblock has changed the state.
     pub fn set_versions(&mut self, versions: AnnouncedVersions) {
         self.versions = versions;
     }
 
-    /// Returns `true` if the service has asked for the superblock: it uses the storage as a member of a set.
+    /// Returns `true` if the service has requested the superblock, which means that it uses the storage as a member of
+    /// a set.
     #[must_use]
     pub fn knows_superblock(&self) -> bool {
         self.knows_superblock
@@ -379,7 +381,7 @@ impl Session {
         {
             return self.to_persist(superblock);
         }
-        // Separate, or after the query for the identity.
+        // In a separate query, or after the query for the identity.
         if let (Payload::AnnounceStorageRequest(query), Phase::Query | Phase::Init) =
             (&request.payload, self.phase)
         {
@@ -451,7 +453,7 @@ impl Session {
     /// Response to a query for the identity.
     fn described(&self) -> Payload {
         let Some(verifier) = &self.verifier else {
-            // As a target without support for identities.
+            // Same response as that of a target without support for identities.
             return Payload::QueryStorageResponse(self.details());
         };
         let superblock = self.superblock.as_ref();
@@ -490,7 +492,8 @@ impl Session {
         self.limits.check(init)
     }
 
-    /// Refuses a service that does not know of superblocks: it would change blocks of a set without the other members, or read them in another form.
+    /// Refuses a service that does not support superblocks: it would modify blocks of a set without the other members,
+    /// or read them in another form.
     fn check_membership(&self) -> Result<(), Failure> {
         match &self.superblock {
             Some(superblock) if !self.knows_superblock => Err(Failure::new(
@@ -568,7 +571,7 @@ impl Session {
                 (Payload::ShutdownResponse, Phase::Finished)
             }
             (Payload::IdentifyStorageRequest(query), Outcome::Done) => {
-                // It was valid when the job was started.
+                // The superblock was valid when the job was started.
                 self.superblock = Superblock::of_request(query).unwrap_or_default();
                 return request.response(self.described());
             }
@@ -584,7 +587,7 @@ impl Session {
 }
 
 enum Step {
-    /// Answer an announcement: these extensions are supported by both sides.
+    /// Respond to an announcement: these extensions are supported by both sides.
     Announce(u32),
     Answer(Payload, Phase),
     /// Create workers for a session of this release.
@@ -737,7 +740,7 @@ mod tests {
             Payload::QueryStorageResponse(details)
         );
         assert_eq!(driver.request(init(2, 4)), Payload::InitStorageResponse);
-        // Connections may come in any order.
+        // Connections may be created in any order.
         for (index, role) in [(1, IoControl), (0, IoData), (0, IoControl), (1, IoData)] {
             let Payload::CreateRdmaConnectionResponse(details) =
                 driver.request(connect(index, role))
@@ -989,7 +992,7 @@ mod tests {
             };
             assert_eq!(Superblock::of_answer(&answer), Ok(Some(superblock(state))));
         }
-        // Detected by the target itself.
+        // The doubt is detected by the target itself.
         let request = Payload::IdentifyStorageRequest(superblock(InDoubt).request());
         let (code, message) = identified().error(request);
         assert_eq!(code, ErrorCode::INVALID_VALUE);
@@ -1132,7 +1135,7 @@ mod tests {
         assert_eq!(driver.request(announce()), announced);
         assert_eq!(driver.session.announced_features(), FEATURE_FLUSH);
 
-        // Not accepted later.
+        // The query is not accepted later.
         let mut driver = new();
         driver.request(Payload::QueryStorageRequest);
         assert_eq!(driver.request(init(1, 1)), Payload::InitStorageResponse);
@@ -1172,7 +1175,7 @@ mod tests {
         });
         assert_eq!(answer, Payload::InitStorageResponse);
         assert_eq!(driver.session.release(), Release::V3_0);
-        // Both workers need their connections.
+        // Both workers need both of their connections.
         assert!(matches!(
             driver.request(connect(1, IoControl)),
             Payload::CreateRdmaConnectionResponse(_)

@@ -1,7 +1,7 @@
 //! Storage of a worker's blocks: in memory or in a file.
 //!
 //! Each worker has its own [`Store`], created for the session. The store returns the next step of an I/O: a transfer
-//! between the store's memory and the requester's, done by the worker, or nothing until the disk has completed an
+//! between the store's memory and the requester's, executed by the worker, or a wait until the disk has completed an
 //! operation. RDMA accesses the blocks of a [`MemoryStore`] directly, and a staging buffer of the transaction with a
 //! [`FileStore`].
 
@@ -31,14 +31,14 @@ pub use memory::VersionedMemoryStore;
 pub enum Operation {
     /// Transfers blocks to the requester.
     Read,
-    /// Transfers one block to the requester: its newest version that is lower than that of the I/O.
+    /// Transfers one block to the requester: the newest version of the block that is lower than that of the I/O.
     ReadBefore,
     /// Transfers blocks from the requester.
     Write {
         /// Complete only when the blocks are durable.
         durable: bool,
     },
-    /// Transfers one block from the requester, as a version of its own.
+    /// Transfers one block from the requester, as a separate version.
     WriteVersion {
         /// Complete only when the block is durable.
         durable: bool,
@@ -55,7 +55,7 @@ impl Operation {
         matches!(self, Self::Read | Self::ReadBefore)
     }
 
-    /// `true` if what is written must be durable at completion.
+    /// `true` if the written data must be durable at completion.
     #[inline]
     #[must_use]
     pub fn is_durable(self) -> bool {
@@ -76,10 +76,11 @@ pub struct Io {
     pub requester_offset: u64,
     /// Number of bytes.
     pub size: u32,
-    /// Version of the block: for [`Operation::WriteVersion`] and [`Operation::ReadBefore`]. A flush has an epoch.
+    /// Version of the block: for [`Operation::WriteVersion`] and [`Operation::ReadBefore`]. A flush only uses the
+    /// epoch.
     pub version: Version,
-    /// Versions of this epoch with lower numbers are retired, and those of earlier epochs; 0 says nothing. For [`Operation::WriteVersion`] and
-    /// [`Operation::Flush`], where versions were announced.
+    /// Versions of this epoch with lower numbers are retired, and those of earlier epochs; 0 has no effect. For
+    /// [`Operation::WriteVersion`] and [`Operation::Flush`], if versions were announced.
     pub retired: u64,
 }
 
@@ -115,10 +116,10 @@ pub trait Store {
     /// Starts an I/O in an idle slot.
     fn begin(&mut self, slot: usize, io: Io) -> Step;
 
-    /// The slot's transfer has succeeded.
+    /// Called after the slot's transfer has succeeded.
     fn transferred(&mut self, slot: usize) -> Step;
 
-    /// The slot's transfer has failed: the I/O has ended.
+    /// Called after the slot's transfer has failed: the I/O has ended.
     fn abandon(&mut self, slot: usize);
 
     /// Submits disk operations and collects completions. Returns `true` if [`next`](Self::next) has a result.
@@ -131,7 +132,7 @@ pub trait Store {
         None
     }
 
-    /// Descriptor that becomes readable when a disk operation completes, while any is in flight.
+    /// Descriptor that becomes readable when a disk operation completes, while an operation is in flight.
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         None
     }
@@ -157,7 +158,7 @@ impl Store for MemoryStore {
             Operation::ReadBefore | Operation::WriteVersion { .. } => {
                 return Step::Complete(ErrorCode::NOT_PERMITTED);
             }
-            // Memory has no durability to wait for.
+            // A flush completes immediately, because memory is not durable.
             Operation::Flush => return Step::Complete(ErrorCode::SUCCESS),
         };
         Step::Transfer(Extent {
@@ -176,10 +177,10 @@ impl Store for MemoryStore {
     fn abandon(&mut self, _: usize) {}
 }
 
-/// Interval between checks that the file is still the one at its path.
+/// Interval between checks that the path still refers to the file.
 const PATH_CHECKS: Duration = Duration::from_millis(250);
 
-/// A queue of operations on a medium, with the interface of [`Queue`], the real one.
+/// A queue of operations on a medium, with the interface of the real one, [`Queue`].
 pub trait Disk {
     /// Queues an operation for the next submission.
     fn push(&mut self, token: u64, operation: DiskOperation);
@@ -204,7 +205,7 @@ pub trait Disk {
     /// Waits until no operation is in flight.
     fn drain(&mut self);
 
-    /// Descriptor that becomes readable when an operation completes, if there is one.
+    /// Descriptor that becomes readable when an operation completes, if the queue has one.
     fn readiness(&self) -> Option<BorrowedFd<'_>>;
 
     /// Checks that the medium is the one that was opened, with its original size.
@@ -214,7 +215,7 @@ pub trait Disk {
     /// The medium was removed, replaced or truncated.
     fn verify(&mut self) -> io::Result<()>;
 
-    /// Checks that the next process will find this medium, so that what is durable on it counts.
+    /// Checks that the next process will find this medium, so that data that is durable on it survives.
     ///
     /// # Errors
     ///
@@ -233,7 +234,7 @@ pub(crate) struct FileDisk {
 }
 
 impl FileDisk {
-    /// Uses a ring of its own, or executes one operation after the other without io_uring.
+    /// Uses a separate ring, or executes operations synchronously without io_uring.
     pub(crate) fn new(file: Arc<BackingFile>, memory: &Arc<MemoryRegion>, depth: usize) -> Self {
         let blocks = file.blocks();
         let queue = Queue::io_uring(Arc::clone(blocks), Arc::clone(memory), depth).unwrap_or_else(

@@ -1,17 +1,21 @@
-//! Versions of blocks, beside their places: what each slot holds, and what may be applied when.
+//! Versions of blocks, stored separately from the blocks' places: the contents of the slots, and the time at which they
+//! may be applied.
 //!
-//! A versioned write goes into a free slot and never to the block's place, so it is atomic, and the block's earlier versions stay readable. Slots form a
-//! log: each one that is written gets the next sequence number. The service says which versions are *retired*: complete and durable on all members
-//! of its set. Retired versions at the tail of the log are *applied*: the newest of each block is copied to its place, the tail moves past them, and their
-//! slots are free again.
+//! A versioned write goes into a free slot and never to the block's place, so it is atomic, and the block's earlier
+//! versions remain readable. Slots form a log: each written slot gets the next sequence number. The service announces
+//! which versions are *retired*: complete and durable on all members of its set. Retired versions at the tail of the
+//! log are *applied*: the newest of each block is copied to its place, the tail moves past them, and their slots are
+//! free again.
 //!
-//! [`Log`] is the state machine, without I/O, locks or clocks; the stores and `store::apply` execute. [`Versions`] is the log as the
-//! workers of all sessions share it, and counts the reads in flight: a slot is not reused, and a place not overwritten, while a read that was directed
-//! there before is in flight.
+//! [`Log`] is the state machine, without I/O, locks or clocks; the stores and `store::apply` execute its decisions.
+//! [`Versions`] is the log as shared by the workers of all sessions, and counts the reads in flight: a slot is not
+//! reused, and a place not overwritten, while a read of it is in flight.
 //!
-//! Applying a batch has these steps. A crash in between leaves the tail where it was, so that the next start finds all versions again.
+//! A batch is applied in these steps. A crash in between leaves the tail unchanged, so that the next start finds all
+//! versions again.
 //!
-//! 1. [`Log::begin_apply`] takes the batch. From now on, reads of what precedes the newest version in the batch get that version from its slot.
+//! 1. [`Log::begin_apply`] takes the batch. From now on, reads of versions before the newest one in the batch get the
+//!    newest one from its slot.
 //! 2. Reads of places that began before complete. The slots are synced, and copied to the places; the places are synced.
 //! 3. The new tail is persisted: the slots in the batch hold no versions at the next start.
 //! 4. [`Log::end_apply`]: reads get these blocks from their places.
@@ -50,11 +54,12 @@ impl Version {
 
 /// Number of slots for versions of blocks of this size; 0 if such blocks have none.
 ///
-/// About 64 MiB and at most 4096 slots; at least 256, and 64 for huge blocks. A small storage has no more than twice its blocks, but 1024 at least, if they
-/// fit: each time that a quarter of them is used, the service flushes all targets.
+/// About 64 MiB and at most 4096 slots; at least 256, and 64 for huge blocks. A small storage has at most twice as many
+/// slots as blocks, but at least 1024 if they fit: whenever a quarter of the slots is used, the service flushes all
+/// targets.
 #[must_use]
 pub fn slot_count(block_size: u32, block_count: u32, slot_size: u64) -> u32 {
-    /// Largest block with versions: 64 slots are 256 MiB then.
+    /// Largest block with versions, for which 64 slots take 256 MiB.
     const LARGEST_BLOCK: u32 = 4 << 20;
     const USUAL: u64 = 64 << 20;
     const MOST: u64 = 256 << 20;
@@ -65,37 +70,37 @@ pub fn slot_count(block_size: u32, block_count: u32, slot_size: u64) -> u32 {
     let usual = (USUAL / slot_size).min(4096);
     let least = (MOST / slot_size).clamp(64, 256);
     let wanted = u64::from(block_count).saturating_mul(2).max(1024);
-    // At most 4096.
+    // The result is at most 4096.
     usual.min(wanted).max(least) as u32
 }
 
-/// No slot.
+/// Denotes that there is no slot.
 const NO_SLOT: u32 = u32::MAX;
 
-/// Use of a slot.
+/// State of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Free,
     /// Taken by a write that has no sequence number yet.
     Filling,
-    /// Being written, with its sequence number.
+    /// Being written; it has a sequence number.
     Writing,
-    /// Being written, but its version is forgotten: in the log no more.
+    /// Being written, but its version was discarded: it is no longer in the log.
     Discarded,
-    /// Holds a version.
+    /// Contains a version.
     Live,
-    /// In the log, but its write failed or was abandoned: holds no version.
+    /// In the log, but its write failed or was abandoned: it contains no version.
     Dead,
-    /// In the batch, the newest version of its block there.
+    /// In the batch, and the newest version of its block in the batch.
     Applying,
-    /// In the batch, and not read any more.
+    /// In the batch, and no longer read.
     Superseded,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     state: State,
-    /// `true` until the abandoned worker that writes it has returned: it may still do so, whatever the state.
+    /// `true` until the abandoned worker that writes it has returned: until then, it may be written in any state.
     is_held: bool,
     owner: u32,
     /// Next slot with the same hash, with a lower sequence.
@@ -117,12 +122,13 @@ impl Slot {
     };
 }
 
-/// Reason for which a write gets no slot.
+/// Reason why a write gets no slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Full {
     /// Slots become free when the batch is applied, or when writes in flight complete.
     Wait,
-    /// All slots hold versions that are not retired: the service has more writes in flight than it may.
+    /// All slots contain versions that are not retired: the service has exceeded the permitted number of writes in
+    /// flight.
     Stuck,
 }
 
@@ -140,14 +146,14 @@ pub struct Found {
     pub sequence: u64,
     pub block: u64,
     pub version: Version,
-    /// The highest known retired version when it was written; exclusive.
+    /// The highest version known to be retired when it was written; exclusive.
     pub retired: Version,
 }
 
 /// The durable end of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tail {
-    /// Lowest sequence of a slot that holds a version.
+    /// Lowest sequence number of a slot that contains a version.
     pub sequence: u64,
     /// The newest version that was written.
     pub last: Version,
@@ -169,9 +175,9 @@ impl Default for Tail {
 #[derive(Debug)]
 pub struct Log {
     slots: Box<[Slot]>,
-    /// By hash of a block: its slot with the highest sequence. The others follow in descending order.
+    /// For each hash of a block, the slot with the highest sequence number. The others follow in descending order.
     heads: Box<[u32]>,
-    /// Free slots, the one that was freed first in front.
+    /// Free slots, in the order in which they were freed.
     free: VecDeque<u32>,
     /// Slots with a sequence number that are not in the batch, in ascending order.
     order: VecDeque<u32>,
@@ -190,7 +196,8 @@ impl Log {
         Self::restore(slots, Tail::default(), &[])
     }
 
-    /// Creates the log from the valid slots found at start, including those that hold no version any more, and the durable tail.
+    /// Creates the log from the valid slots found at start, including those that no longer contain a version, and the
+    /// durable tail.
     #[must_use]
     pub fn restore(slots: u32, tail: Tail, found: &[Found]) -> Self {
         let count = slots as usize;
@@ -212,7 +219,7 @@ impl Log {
             has_held[it.slot as usize] = true;
             log.next_sequence = log.next_sequence.max(it.sequence + 1);
         }
-        // Never written slots first, then the oldest.
+        // Slots that were never written first, then the oldest ones.
         log.free
             .extend((0..slots).filter(|&slot| !has_held[slot as usize]));
         for it in found {
@@ -258,8 +265,8 @@ impl Log {
         }
     }
 
-    /// Blocks with a version that is not retired, in ascending order. It includes writes that have failed or were abandoned: a start may find
-    /// their versions, until the tail is past them.
+    /// Blocks with a version that is not retired, in ascending order. They include writes that have failed or were
+    /// abandoned: the next start may find their versions, unless the tail has moved past them.
     #[must_use]
     pub fn unretired(&self) -> Vec<u64> {
         let slots = self.order.iter().map(|&slot| self.slot(slot));
@@ -270,7 +277,7 @@ impl Log {
         blocks
     }
 
-    /// Versions of this epoch with lower numbers, and all of earlier epochs, are retired. A number of 0 says nothing.
+    /// Versions of this epoch with lower numbers, and all of earlier epochs, are retired. A number of 0 has no effect.
     #[inline]
     pub fn retire(&mut self, epoch: u64, number: u64) {
         let retired = Version { epoch, number };
@@ -289,7 +296,7 @@ impl Log {
     ///
     /// # Errors
     ///
-    /// There is none.
+    /// No slot is free.
     #[inline]
     pub fn allocate(&mut self, owner: u32) -> Result<u32, Full> {
         let Some(slot) = self.free.pop_front() else {
@@ -310,7 +317,7 @@ impl Log {
         if is_stuck { Full::Stuck } else { Full::Wait }
     }
 
-    /// Gives the slot of a write, which is about to be written, its sequence number.
+    /// Assigns a sequence number to the slot of a write, which is about to be written.
     #[inline]
     pub fn seal(&mut self, slot: u32, block: u64, version: Version) -> u64 {
         let sequence = self.next_sequence;
@@ -324,7 +331,8 @@ impl Log {
         sequence
     }
 
-    /// The write of a sealed slot has succeeded or failed. Its version is the block's newest from now on, if it was written.
+    /// Handles the completion of the write of a sealed slot. If it was successful, its version is the block's newest
+    /// from now on.
     #[inline]
     pub fn complete(&mut self, slot: u32, is_written: bool) {
         let it = &mut self.slots[slot as usize];
@@ -339,7 +347,7 @@ impl Log {
         }
     }
 
-    /// A write was given up, before or after its slot was sealed, and is not in flight.
+    /// Releases the slot of a write that was abandoned before or after the slot was sealed, and that is not in flight.
     #[cold]
     pub fn release(&mut self, slot: u32) {
         match self.slot(slot).state {
@@ -348,14 +356,15 @@ impl Log {
         }
     }
 
-    /// The slot with the newest version of a block that is lower than `before`; `None` if that is at the block's place.
+    /// The slot with the newest version of a block that is lower than `before`; `None` if this version is at the
+    /// block's place.
     #[inline]
     #[must_use]
     pub fn find(&self, block: u64, before: Option<Version>) -> Option<u32> {
         let mut slot = self.heads[self.bucket(block)];
         while slot != NO_SLOT {
             let it = self.slot(slot);
-            // A version that is being applied counts as applied: the block's place will hold it.
+            // A version that is being applied is treated as applied, because it will be at the block's place.
             let is_old = before.is_none_or(|before| it.version < before);
             if it.block == block && (is_old || it.state == State::Applying) {
                 return Some(slot);
@@ -365,7 +374,8 @@ impl Log {
         None
     }
 
-    /// A worker was abandoned: it completes none of its writes, but may still write to their slots until it [leaves](Self::leave).
+    /// Handles the abandonment of a worker: it completes none of its writes, but may still write to their slots until
+    /// it [leaves](Self::leave).
     pub fn abandon(&mut self, owner: u32) {
         for it in self.slots.iter_mut().filter(|it| it.owner == owner) {
             match it.state {
@@ -376,7 +386,7 @@ impl Log {
         }
     }
 
-    /// A worker has no more operations in flight. Writes that it has not completed have failed.
+    /// Handles the return of a worker, which has no more operations in flight. Its uncompleted writes have failed.
     pub fn leave(&mut self, owner: u32) {
         for slot in 0..self.capacity() {
             let it = &mut self.slots[slot as usize];
@@ -418,8 +428,8 @@ impl Log {
         }
     }
 
-    /// Takes a batch of at most `most` slots from the end of the log, those that are retired, or `all`. Returns `false` if there are none, or if
-    /// there is a batch already.
+    /// Takes a batch of at most `most` retired slots, or of `all` slots, from the end of the log. Returns `false` if
+    /// there are none, or if there is already a batch.
     pub fn begin_apply(&mut self, all: bool, most: usize) -> bool {
         if self.phase != Phase::Idle {
             return false;
@@ -469,7 +479,7 @@ impl Log {
             .map(|(slot, it)| (slot, it.block, it.sequence))
     }
 
-    /// The batch is at its places, and the tail is durable.
+    /// Called when the batch has been written to its places, and the tail is durable.
     pub fn end_apply(&mut self) {
         debug_assert_eq!(self.phase, Phase::Applying);
         for at in 0..self.batch.len() {
@@ -482,13 +492,13 @@ impl Log {
         self.phase = Phase::Draining;
     }
 
-    /// No read of a slot in the batch is in flight.
+    /// Called when no read of a slot in the batch is in flight.
     pub fn free_batch(&mut self) {
         debug_assert_eq!(self.phase, Phase::Draining);
         for at in 0..self.batch.len() {
             let slot = self.batch[at];
             if self.slot(slot).is_held {
-                // Until its owner leaves.
+                // In use until its owner leaves.
                 self.slots[slot as usize].state = State::Filling;
             } else {
                 self.free(slot);
@@ -498,8 +508,8 @@ impl Log {
         self.phase = Phase::Idle;
     }
 
-    /// Forgets all versions: takes all slots into the batch, to be [freed](Self::free_batch) once the tail is durable. Returns `false` if there is a
-    /// batch already.
+    /// Discards all versions: takes all slots into the batch, to be [freed](Self::free_batch) once the tail is durable.
+    /// Returns `false` if there is already a batch.
     pub fn forget(&mut self) -> bool {
         if self.phase != Phase::Idle {
             return false;
@@ -533,7 +543,7 @@ impl Log {
 
     #[inline]
     fn bucket(&self, block: u64) -> usize {
-        // Fibonacci hashing: neighbours get buckets far from each other.
+        // Fibonacci hashing: adjacent blocks get buckets far from each other.
         let hash = block.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
         hash as usize & (self.heads.len() - 1)
     }
@@ -575,11 +585,11 @@ impl Log {
     }
 }
 
-/// The log as the workers of all sessions share it.
+/// The log, as shared by the workers of all sessions.
 #[derive(Debug)]
 pub struct Versions {
     shared: Mutex<Shared>,
-    /// `true` from the time that a batch is wanted until the thread that applies has looked.
+    /// `true` from the time that a batch is wanted until the applying thread has checked.
     is_wanted: AtomicBool,
     applier: OnceLock<Thread>,
     is_stuck_reported: AtomicBool,
@@ -595,17 +605,17 @@ struct Shared {
     generation: usize,
 }
 
-/// State of a worker that others use: its reads in flight, and whether it waits for slots.
+/// State of a worker that is used by others: its reads in flight, and whether it waits for slots.
 #[derive(Debug)]
 struct Worker {
     owner: u32,
-    /// Reads in flight, by the parity of the generation in which they began. Written by the worker only.
+    /// Reads in flight, by the parity of the generation in which they began. Written only by the worker.
     in_flight: [AtomicU32; 2],
-    /// Written with the log locked.
+    /// Written while the log is locked.
     is_abandoned: AtomicBool,
-    /// `true` from the time that it gets no slot until some are freed. Written with the log locked.
+    /// `true` from the time that the worker gets no slot until slots are freed. Written while the log is locked.
     is_waiting: AtomicBool,
-    /// Readable once slots were freed.
+    /// Readable after slots were freed.
     freed: Doorbell,
 }
 
@@ -614,7 +624,7 @@ struct Worker {
 #[must_use]
 pub struct Reading(usize);
 
-/// A slot that is about to be written, and what its record says.
+/// A slot that is about to be written, with the contents of its record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sealed {
     pub slot: u32,
@@ -624,7 +634,7 @@ pub struct Sealed {
 }
 
 impl Versions {
-    /// Shares a log.
+    /// Creates a shared log.
     #[must_use]
     pub fn new(log: Log) -> Arc<Self> {
         Arc::new(Self {
@@ -643,7 +653,7 @@ impl Versions {
 
     #[inline]
     fn lock(&self) -> MutexGuard<'_, Shared> {
-        // Every change of the log is complete before anything can panic.
+        // Every change of the log is complete before a panic is possible.
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -686,7 +696,7 @@ impl Versions {
         shared.log.abandon(owner);
     }
 
-    /// Begins a batch ([`Log::begin_apply`]). Returns the reads to wait for until places may be overwritten.
+    /// Begins a batch ([`Log::begin_apply`]). Returns the reads that must complete before places may be overwritten.
     #[must_use]
     pub fn begin_apply(&self, all: bool, most: usize) -> Option<Reading> {
         let mut shared = self.lock();
@@ -696,14 +706,14 @@ impl Versions {
             .then(|| shared.next_generation())
     }
 
-    /// Ends a batch ([`Log::end_apply`]). Returns the reads to wait for until slots may be reused.
+    /// Ends a batch ([`Log::end_apply`]). Returns the reads that must complete before slots may be reused.
     pub fn end_apply(&self) -> Reading {
         let mut shared = self.lock();
         shared.log.end_apply();
         shared.next_generation()
     }
 
-    /// Forgets all versions ([`Log::forget`]). Returns the reads to wait for until slots may be reused.
+    /// Discards all versions ([`Log::forget`]). Returns the reads that must complete before slots may be reused.
     #[must_use]
     pub fn forget(&self) -> Option<Reading> {
         let mut shared = self.lock();
@@ -727,22 +737,22 @@ impl Versions {
         shared.wake_waiting();
     }
 
-    /// `true` if a batch of retired versions should be applied. Otherwise, the thread set by [`set_applier`](Self::set_applier) is unparked when one
-    /// should.
+    /// `true` if a batch of retired versions should be applied. Otherwise, the thread set by
+    /// [`set_applier`](Self::set_applier) is unparked as soon as a batch should be applied.
     #[must_use]
     pub fn wants_apply(&self) -> bool {
-        // Before the log is examined: what becomes applicable afterwards sets it again.
+        // Before the log is examined: versions that become retired afterwards set it again.
         self.is_wanted.store(false, Ordering::Relaxed);
         self.lock().log.wants_apply()
     }
 
     /// Sets the thread to be unparked when a batch is wanted.
     pub fn set_applier(&self, thread: Thread) {
-        // There is one.
+        // Fails only if a thread is already set.
         let _ = self.applier.set(thread);
     }
 
-    /// Logs the first write that gets no slot: a broken service can send millions.
+    /// Logs the first write that gets no slot: a faulty service can send millions.
     #[cold]
     fn report_stuck(&self) {
         if !self.is_stuck_reported.swap(true, Ordering::Relaxed) {
@@ -764,7 +774,7 @@ impl Versions {
 }
 
 impl Shared {
-    /// Wakes up the workers that wait for slots: some are free.
+    /// Wakes up the workers that wait for slots, after slots were freed.
     fn wake_waiting(&self) {
         for worker in &self.workers {
             if worker.is_waiting.load(Ordering::Relaxed) {
@@ -774,7 +784,7 @@ impl Shared {
         }
     }
 
-    /// Begins a generation of reads, and returns the one before.
+    /// Begins a generation of reads, and returns the previous one.
     fn next_generation(&mut self) -> Reading {
         let before = self.generation;
         self.generation = 1 - before;
@@ -782,7 +792,7 @@ impl Shared {
     }
 }
 
-/// The log as one worker uses it. Dropped when the worker has no operations in flight.
+/// The log, as used by one worker. Dropped when the worker has no operations in flight.
 #[derive(Debug)]
 pub struct WorkerVersions {
     versions: Arc<Versions>,
@@ -796,7 +806,8 @@ impl WorkerVersions {
         self.worker.owner
     }
 
-    /// Begins a read of a block: returns the slot that has the newest version below `before`, or `None` if that is at its place.
+    /// Begins a read of a block: returns the slot that contains the newest version below `before`, or `None` if this
+    /// version is at its place.
     #[inline]
     pub fn find(&self, block: u64, before: Option<Version>) -> (Option<u32>, Reading) {
         let shared = self.versions.lock();
@@ -806,8 +817,8 @@ impl WorkerVersions {
         (slot, Reading(generation))
     }
 
-    /// As [`find`](Self::find), of the newest version, and of the blocks that follow it up to `end`, exclusive: returns the number of blocks that are one
-    /// after the other in the slot (one block) or at their places.
+    /// As [`find`](Self::find), of the newest version, and of the blocks that follow it up to `end`, exclusive: returns
+    /// the number of blocks that are contiguous in the slot (one block) or at their places.
     #[inline]
     pub fn find_range(&self, block: u64, end: u64) -> (Option<u32>, u64, Reading) {
         let shared = self.versions.lock();
@@ -824,13 +835,13 @@ impl WorkerVersions {
         (slot, last - block, Reading(generation))
     }
 
-    /// A read has completed.
+    /// Records that a read has completed.
     #[inline]
     pub fn read(&self, Reading(generation): Reading) {
         self.worker.in_flight[generation].fetch_sub(1, Ordering::Release);
     }
 
-    /// Versions of this epoch below `retired` are retired, if that is not 0.
+    /// Retires versions of this epoch below `retired`, unless it is 0.
     #[inline]
     pub fn retire(&self, epoch: u64, retired: u64) {
         let mut shared = self.versions.lock();
@@ -838,11 +849,11 @@ impl WorkerVersions {
         self.unlock(shared);
     }
 
-    /// Takes a slot for a write, which says that versions of this epoch below `retired` are retired, if that is not 0.
+    /// Takes a slot for a write, and retires versions of this epoch below `retired`, unless it is 0.
     ///
     /// # Errors
     ///
-    /// There is none. After [`Full::Wait`], the worker [waits](Self::is_waiting) until there may be some.
+    /// No slot is free. After [`Full::Wait`], the worker [waits](Self::is_waiting) until slots may be free.
     #[inline]
     pub fn allocate(&self, epoch: u64, retired: u64) -> Result<u32, Full> {
         let mut shared = self.versions.lock();
@@ -859,7 +870,7 @@ impl WorkerVersions {
         slot
     }
 
-    /// Gives a slot its sequence number, directly before it is written.
+    /// Assigns a sequence number to a slot, directly before it is written.
     ///
     /// # Errors
     ///
@@ -873,13 +884,13 @@ impl WorkerVersions {
         })
     }
 
-    /// A sealed slot is written, or its write has failed.
+    /// Records that a sealed slot has been written, or that its write has failed.
     #[inline]
     pub fn complete(&self, slot: u32, is_written: bool) {
         self.versions.lock().log.complete(slot, is_written);
     }
 
-    /// [Seals](Self::seal) and [completes](Self::complete) a slot whose block is there.
+    /// [Seals](Self::seal) and [completes](Self::complete) a slot whose block has already been written.
     ///
     /// # Errors
     ///
@@ -892,14 +903,14 @@ impl WorkerVersions {
         })
     }
 
-    /// Returns the slot of a write that was given up and is not in flight.
+    /// Returns the slot of a write that was abandoned and is not in flight.
     pub fn release(&self, slot: u32) {
         let mut shared = self.versions.lock();
         shared.log.release(slot);
         shared.wake_waiting();
     }
 
-    /// `true` if no slot was freed since the worker got none.
+    /// `true` if no slot has been freed since the worker got none.
     #[inline]
     #[must_use]
     pub fn is_waiting(&self) -> bool {
@@ -950,12 +961,12 @@ impl Doorbell {
     }
 
     fn ring(&self) {
-        // It fails only if it is readable already.
+        // Fails only if it is already readable.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
     fn clear(&self) {
-        // It fails only if it is not readable.
+        // Fails only if it is not readable.
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }
 
@@ -999,17 +1010,17 @@ mod tests {
         Allocate {
             block: u64,
         },
-        /// Of one of the writes in flight.
+        /// Seals one of the writes in flight.
         Seal(usize),
         Complete(usize, bool),
         Release(usize),
-        /// This many of the oldest writes that are not retired.
+        /// Retires this number of the oldest writes that are not retired.
         Retire(u64),
         BeginApply(bool),
         EndApply,
         FreeBatch,
         Forget,
-        /// The worker is abandoned, and another one takes over.
+        /// The worker is abandoned and replaced by another one.
         Abandon,
         /// The worker, and all abandoned ones, return.
         Leave,
@@ -1040,10 +1051,10 @@ mod tests {
         number: Option<u64>,
     }
 
-    /// A log, what its slots hold, and what it must say.
+    /// A log, the contents of its slots, and its expected state.
     struct World {
         log: Log,
-        /// Contents of the slots, as a disk has them.
+        /// Contents of the slots on the disk.
         disk: BTreeMap<u32, Found>,
         tail: Tail,
         owner: u32,
@@ -1052,7 +1063,7 @@ mod tests {
         lost: Vec<Flying>,
         number: u64,
         retired: u64,
-        /// Numbers of the versions of each block, ascending, and of the one at its place.
+        /// Numbers of the versions of each block, ascending, starting with the version at its place.
         versions: BTreeMap<u64, Vec<u64>>,
         places: BTreeMap<u64, u64>,
         /// Blocks and sequences that the batch copies to their places.
@@ -1163,7 +1174,7 @@ mod tests {
                             .collect();
                         for &(block, newest) in &self.batch {
                             assert!(all || newest < self.retired);
-                            // Older ones cannot be told from what will be at the place.
+                            // Older versions are indistinguishable from the version that will be at the place.
                             let versions = self.versions.get_mut(&block).expect("versions");
                             versions.retain(|&number| number > newest);
                             self.places.insert(block, newest);
@@ -1186,7 +1197,7 @@ mod tests {
                     if self.log.forget() {
                         self.tail = self.log.tail();
                         self.versions.clear();
-                        // Their versions do not count when they complete.
+                        // Their versions are ignored when they complete.
                         self.lost.append(&mut self.flying);
                         self.log.abandon(self.owner);
                         self.owner += 1;
@@ -1195,7 +1206,7 @@ mod tests {
                 Happens::Abandon => {
                     self.log.abandon(self.owner);
                     self.lost.append(&mut self.flying);
-                    // Whether such writes reach the disk matters to a later start only: here, they fail.
+                    // Whether such writes reach the disk is relevant only for a later start; here, they fail.
                     for it in &self.lost {
                         if it.number.is_some() {
                             self.disk.remove(&it.slot);
@@ -1256,7 +1267,7 @@ mod tests {
                         (Some(&expected), found) => {
                             assert_eq!(found, Some(expected), "{block} {before:?}");
                         }
-                        // From the slot, until the batch is applied.
+                        // Read from the slot until the batch is applied.
                         (None, Some(found)) => assert_eq!(found, place, "{block} {before:?}"),
                         (None, None) => assert!(self.batch.iter().all(|it| it.0 != block)),
                     }
@@ -1278,7 +1289,7 @@ mod tests {
             if retired == Self::version(self.retired) {
                 assert_eq!(Vec::from_iter(unretired), log.unretired());
             }
-            // Each slot is in one place.
+            // Each slot is in exactly one place.
             let mut slots: Vec<u32> = log.free.iter().chain(&log.order).copied().collect();
             slots.extend(&log.batch);
             let others = (0..SLOTS)
@@ -1331,7 +1342,7 @@ mod tests {
         assert!(versions.have_completed(versions.end_apply()));
         versions.free_batch();
         assert_eq!(waiting(&workers), [woken, woken, (false, false)]);
-        // So does the slot of a write that was given up.
+        // The slot of an abandoned write is also reused.
         let again = slots.map(|_| workers[1].allocate(1, 0).expect("a slot"));
         assert_eq!(workers[2].allocate(1, 0), Err(Full::Wait));
         assert_eq!(waiting(&workers)[2], waits);

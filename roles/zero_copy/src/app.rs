@@ -23,7 +23,7 @@ Examples:
   A service for the host function 3b:00.0, with the storage of a target:
     doca_storage_comch_to_rdma_zero_copy -d 03:00.0 -r 3b:00.0 --storage-server 172.17.0.1:12345 --cpu 0";
 
-// A constant and not a doc comment: rustdoc would take the placeholders for HTML tags.
+// A constant instead of a doc comment, because rustdoc would interpret the placeholders as HTML tags.
 const STORAGE_SERVER: &str = "Storage server addresses in <ip_addr>:<port> or <host>:<port> format";
 
 /// A storage service that forwards the I/O of an initiator to a storage target
@@ -119,7 +119,7 @@ impl Service for ZeroCopy {
         Ok(|| ZeroCopyDataPath::create(setup))
     }
 
-    /// That of the target: it stores all writes.
+    /// The verifier of the target, which stores all writes.
     fn verifier(&mut self, targets: &[Option<Verifier>]) -> Result<Option<Verifier>, Failure> {
         let verifier = targets.first().cloned().flatten();
         if let Some(verifier) = &verifier {
@@ -631,7 +631,7 @@ mod tests {
         };
         assert_eq!(error.error_code, ErrorCode::CONNECTION_RESET.0);
 
-        // After the end, a peer may disconnect.
+        // After the end of the session, a peer may disconnect.
         let mut world = World::running();
         world.request(Payload::StopStorageRequest);
         world.client(ChannelEvent::ConsumerExpired(11));

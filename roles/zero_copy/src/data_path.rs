@@ -1,9 +1,9 @@
 //! Data path of one worker thread of the zero-copy service.
 //!
-//! Requests arrive from the initiator (Comch consumer) and leave to the target (RDMA send) from the
-//! same buffer; results arrive from the target (RDMA receive) and leave to the initiator (Comch
-//! producer) likewise, unchanged. A request that is none is answered here. The second RDMA context
-//! carries blocks on behalf of the target; nothing is submitted to it here.
+//! Requests are received from the initiator (Comch consumer) and forwarded to the target (RDMA send) from the same
+//! buffer; results are received from the target (RDMA receive) and forwarded to the initiator (Comch producer) in the
+//! same way, unchanged. Invalid requests are answered here. The second RDMA context transfers blocks on behalf of the
+//! target; no tasks are submitted to it here.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -71,8 +71,8 @@ impl DataPath for ZeroCopyDataPath {
     }
 }
 
-/// Number of refusals that can be in flight. There are few: each takes one of the producer's tasks, of which devices have
-/// a limited number.
+/// Number of refusals that can be in flight. It is small, because each takes one of the producer's tasks, of which
+/// devices have a limited number.
 const REFUSALS: u32 = 16;
 
 /// Numbers of objects of a worker.
@@ -91,7 +91,6 @@ impl SlotCounts {
         self.transactions + self.refusals()
     }
 
-    /// Number of slots, each with a buffer for one message.
     fn slots(self) -> usize {
         self.transactions as usize * 2 + self.refusals() as usize
     }
@@ -236,7 +235,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// Name of the peer that is the probable cause if such a task fails.
+    /// Name of the peer that has probably failed if such a task fails.
     fn suspect(self) -> &'static str {
         match self {
             Self::ReceiveRequest | Self::ForwardResult | Self::Refuse => {
@@ -296,7 +295,7 @@ struct Forwarder {
     /// Received requests whose results have not been sent.
     in_flight: usize,
     operations: u64,
-    /// Requests forwarded to the target that have no result yet.
+    /// Requests forwarded to the target whose results have not been received.
     awaited: usize,
     /// Results received without an outstanding request.
     unasked: u64,
@@ -371,7 +370,7 @@ impl Forwarder {
         self.operations
     }
 
-    /// Probable cause of a stall, for the message of a timeout.
+    /// Probable cause of a stall, for the message about a timeout.
     fn suspect(&self) -> &'static str {
         match self.deferred.front() {
             Some((_, Kind::ForwardResult | Kind::Refuse)) => "the initiator takes no results",
@@ -459,7 +458,7 @@ impl Forwarder {
     /// Queues a slot whose submission returned `AGAIN`.
     ///
     /// # Errors
-    /// Any other code.
+    /// The code is not `AGAIN`.
     fn defer(&mut self, refused: Refused<Purpose>, kind: Kind) -> Result<(), ErrorCode> {
         if refused.code != ErrorCode::AGAIN {
             return Err(refused.code);
@@ -493,7 +492,7 @@ impl Forwarder {
     /// Queues a refusal of a message that is not a valid request, and sends it once a slot for refusals is free.
     #[cold]
     fn refuse(&mut self, slot: MessageSlot) {
-        // Only the first is logged: a faulty client can send millions a second.
+        // Only the first one is logged: a faulty client can send millions per second.
         if self.refusals.count() == 0 {
             let length = slot.data_len();
             tracing::warn!(
@@ -529,7 +528,7 @@ impl Forwarder {
         Ok(())
     }
 
-    /// Handles a message of the target that is not a valid result, or that no request is outstanding for.
+    /// Handles a message of the target that is not a valid result, or does not belong to an outstanding request.
     #[cold]
     fn unwanted(&mut self, slot: MessageSlot) {
         if let Err(failure) = self.judge_unwanted(slot) {
@@ -549,7 +548,7 @@ impl Forwarder {
                 message.user_data()
             )));
         }
-        // Only the first is logged: a faulty target can send millions a second.
+        // Only the first one is logged: a faulty target can send millions per second.
         if self.unasked == 0 {
             tracing::warn!(
                 "the storage target sent a result without a request, user data {:#x}; it, and further ones, are ignored",
@@ -596,7 +595,8 @@ fn submit(slot: MessageSlot, kind: Kind) -> Result<(), Refused<Purpose>> {
     }
 }
 
-/// Reads the received message, of which the second argument of `parse` is the length. Only the bytes that `parse` reads are copied.
+/// Reads the received message, whose length is the second argument of `parse`. Only the bytes that `parse` reads are
+/// copied.
 #[inline(always)]
 fn read<T>(
     slot: &MessageSlot,
@@ -741,7 +741,7 @@ pub fn request_type(
     (is_known && length == bytes.len()).then_some(message_type)
 }
 
-/// Returns `true` if a message of which `length` bytes were received is a result.
+/// Returns `true` if a message, of which `length` bytes were received, is a result.
 #[inline]
 #[must_use]
 pub fn is_result(bytes: &[u8; io_message::SIZE], length: usize) -> bool {

@@ -1,9 +1,9 @@
-//! `doca_storage_comch_to_rdma_zero_copy`: a storage service that forwards.
+//! `doca_storage_comch_to_rdma_zero_copy`: a storage service that forwards I/Os.
 //!
-//! It serves one initiator over Comch and uses one storage target over TCP and RDMA. I/O messages pass through it;
-//! data is transferred directly between the target and the initiator's memory. `app` presents the target's storage
-//! to the initiator and runs the session with [`role_common::service`]; `data_path` is the work of each worker thread. Functions that
-//! validate bytes from outside are public for tests with arbitrary input.
+//! It serves one initiator over Comch and uses one storage target over TCP and RDMA. I/O messages pass through it; data
+//! is transferred directly between the target and the initiator's memory. `app` presents the target's storage to the
+//! initiator and runs the session with [`role_common::service`]; `data_path` is the work of each worker thread.
+//! Functions that validate external bytes are public for tests with arbitrary input.
 #![forbid(unsafe_code)]
 
 mod app;

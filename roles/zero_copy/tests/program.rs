@@ -45,7 +45,7 @@ fn cpu() -> usize {
     deployment::allowed_cpus().expect("affinity")[0]
 }
 
-/// Starts a service for the target at this port, with one CPU and these additional flags.
+/// Starts a service for the target at this port, with one CPU and the given additional flags.
 fn start(port: u16, args: &str) -> Service {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -61,13 +61,13 @@ fn start(port: u16, args: &str) -> Service {
 }
 
 impl Service {
-    /// Waits for the process to exit, which must be soon.
+    /// Waits for the process to exit within the time limit.
     fn wait(self) -> Exit {
         let exit = self.process.expect_exit(TIMEOUT, TIMEOUT);
         exit.unwrap_or_else(|failure| panic!("{failure}"))
     }
 
-    /// Waits for it to fail with this code and this value, such as a name, in its last error.
+    /// Waits for the service to fail with this code, and with this value, such as a name, in its last error.
     fn fails_with(self, code: ErrorCode, value: &str) {
         let exit = self.wait();
         assert_eq!(exit.code(), Some(1), "{exit:?}");
@@ -77,7 +77,7 @@ impl Service {
     }
 }
 
-/// Next event of a channel, which must come soon.
+/// Next event of a channel, which must arrive within the time limit.
 fn next(channel: &mut dyn ControlChannel) -> ChannelEvent {
     let mut waiter = Waiter::new(Shutdown::new().expect("pipe"));
     let deadline = Instant::now() + TIMEOUT;
@@ -94,11 +94,11 @@ fn next(channel: &mut dyn ControlChannel) -> ChannelEvent {
     }
 }
 
-/// Next message of a channel on which no other event is expected.
+/// Next message of a channel, on which no other event is expected.
 fn message(channel: &mut dyn ControlChannel) -> Message {
     match next(channel) {
         ChannelEvent::Message(message) => message,
-        // For a target, with its first request.
+        // For a target, connecting includes its first request.
         ChannelEvent::Connected => message(channel),
         event => panic!(
             "expected a message of the {}, got {event:?}",
@@ -469,7 +469,7 @@ fn invalid_requests_are_answered_by_the_service() {
     let mut unknown = READ.to_bytes();
     unknown[3] = 7;
     let result = READ.answer(0).to_bytes();
-    // More often than there are buffers.
+    // More messages than there are buffers.
     for _ in 0..TRANSACTIONS * 5 {
         for bad in [&unknown[..], &result[..], &READ.to_bytes()[..40]] {
             deployment.initiator.send(bad);
@@ -499,10 +499,10 @@ fn unsolicited_result_is_not_forwarded() {
         user_data: 7,
         ..READ
     };
-    // More often than there are buffers.
+    // More messages than there are buffers.
     for _ in 0..TRANSACTIONS * 5 {
         deployment.target.send(&stray.answer(0).to_bytes());
-        // While it answers these itself, it handles messages of the target.
+        // While the service answers these itself, it handles messages of the target.
         for _ in 0..3 {
             deployment.initiator.send(&READ.to_bytes()[..40]);
             let answer = deployment.initiator.receive();
@@ -546,7 +546,7 @@ fn complete_session_prints_statistics() {
         deployment.world.consumers
     );
 
-    // And it forwards shutdown once the initiator's consumers have expired.
+    // The service also forwards shutdown once the initiator's consumers have expired.
     deployment.world.send(Payload::ShutdownRequest);
     std::thread::sleep(std::time::Duration::from_millis(200));
     assert_eq!(deployment.world.target.poll(), Ok(None));
@@ -586,7 +586,7 @@ fn details() -> StorageDetails {
     }
 }
 
-/// A port on which nothing listens: tcpmux, which is below the ports used by tests.
+/// A port without a listener: tcpmux, which is below the ports used by tests.
 const UNUSED_PORT: u16 = 1;
 
 #[test]
@@ -774,7 +774,7 @@ fn disconnection_of_a_peer_ends_the_service() {
     service.fails_with(ErrorCode::CONNECTION_RESET, TARGET);
     assert_eq!(next(&mut initiator), ChannelEvent::Closed);
 
-    // In the middle of a request.
+    // During a request.
     let mut world = World::new("");
     world.send(Payload::QueryStorageRequest);
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Headers that a program has to include itself, because those that it includes do not include them any more.
+//! Headers that a program has to include itself, because the headers that it includes no longer do.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,9 +6,9 @@ use doca_abi::{EARLIER_INCLUDES, EARLIER_INCLUDES_UNTIL};
 
 use crate::{Examined, Finding, Kind, Releases};
 
-/// Adds findings for headers that were included by others, and are not any more. `included` are the files that a
-/// file includes in quotes, `None` for one that was not found: then it may include what is missing, and nothing is added.
-/// The same holds for a header of a library that the tables do not have.
+/// Adds findings for headers that were included by other headers, and no longer are. `included` contains the files that
+/// a file includes in quotes, `None` for a file that was not found: as it may include the missing header, no findings
+/// are added. The same applies to headers of libraries that are not in the tables.
 pub fn add_missing_includes<K: Ord + Clone>(
     files: &mut BTreeMap<K, Examined>,
     included: &BTreeMap<K, Vec<Option<K>>>,
@@ -39,7 +39,7 @@ pub fn add_missing_includes<K: Ord + Clone>(
     let mut found: Vec<(K, Finding)> = Vec::new();
     for (file, missing_here) in &missing {
         let others = closures[file].iter().flatten();
-        // A header of the program that has to include it has a finding of its own.
+        // The program's header that has to include it has its own finding.
         let elsewhere: BTreeSet<&str> = others
             .filter(|other| *other != file)
             .filter_map(|other| missing.get(other))
@@ -69,7 +69,7 @@ pub fn add_missing_includes<K: Ord + Clone>(
     }
 }
 
-/// Headers whose names a file uses and that are not among the included ones, with an included one that had it.
+/// Headers whose names a file uses without including them, each with an included header that used to include it.
 fn missing(examined: &Examined, headers: &BTreeSet<&str>) -> BTreeMap<&'static str, &'static str> {
     let declared_in = examined.declared_in.keys();
     declared_in
@@ -82,7 +82,7 @@ fn missing(examined: &Examined, headers: &BTreeSet<&str>) -> BTreeMap<&'static s
         .collect()
 }
 
-/// A file and all that it includes in quotes; `None` if one of them was not found.
+/// A file and all files that it includes in quotes, directly or indirectly; `None` if one of them was not found.
 fn closure<'k, K: Ord>(
     file: &'k K,
     included: &'k BTreeMap<K, Vec<Option<K>>>,

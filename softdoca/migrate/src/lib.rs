@@ -1,8 +1,8 @@
-//! Finds what a C or C++ program has to change for another release of DOCA: names that the release does not have, and
-//! calls with arguments of before. No I/O: source text goes in, findings come out.
+//! Finds the changes that a C or C++ program needs for another release of DOCA: names that the release does not have,
+//! and calls with arguments of an earlier release. Without I/O: the input is source text, the output is findings.
 //!
 //! Names are found in the syntax tree, not in the text. A comment, a string, a member, a local variable or a definition
-//! of the program is not a use of DOCA; the body of a macro is one.
+//! of the program is not a use of DOCA; the body of a macro is.
 //!
 //! ```
 //! use softdoca_migrate::{Language, Names, Releases, examine};
@@ -38,8 +38,8 @@ pub use syntax::Language;
 use syntax::{Name, Place, Syntax};
 use table::{Verdict, declaration, is_changed_header, verdict};
 
-/// Comment that says that the arguments of the calls on its line, or on the next one if nothing precedes it, are those
-/// of the new release.
+/// Comment which asserts that calls already have the arguments of the new release: those on its line, or on the next
+/// line if the comment is alone.
 pub const CHECKED: &str = "sdk migrate: checked";
 
 /// A place in a file.
@@ -53,31 +53,31 @@ pub struct Position {
     pub end_column: usize,
 }
 
-/// How a name differs in the new release.
+/// Difference of a name in the new release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// It has another name, and the same arguments and meaning.
+    /// The name has been replaced by another name with the same arguments and meaning.
     Renamed,
-    /// Another name takes its place, with other arguments or another meaning.
+    /// The name is replaced by another name, with other arguments or another meaning.
     Replaced,
-    /// Nothing takes its place one to one.
+    /// The name has no direct replacement.
     Removed,
-    /// It has other arguments.
+    /// The name has different arguments.
     Arguments,
-    /// It is declared in a header that the ones which the program includes do not include any more.
+    /// The name is declared in a header that is no longer included by the headers that the program includes.
     Include,
 }
 
 /// A use of a name that has to be changed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
-    /// Where it is.
+    /// Position of the name.
     pub position: Position,
     /// The name; of a header, its file.
     pub name: String,
     /// Kind of symbol that the name is of.
     pub symbol: SymbolKind,
-    /// How it differs.
+    /// Kind of the change.
     pub kind: Kind,
     /// Name in the new release, if there is one.
     pub replacement: Option<&'static str>,
@@ -86,7 +86,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// `true` if writing the replacement instead of the name is all there is to do.
+    /// `true` if replacing the name by the replacement is sufficient.
     pub fn is_fixed_by_replacement(&self) -> bool {
         self.kind == Kind::Renamed && self.note.is_empty()
     }
@@ -115,22 +115,23 @@ impl Names {
 pub struct Examined {
     /// Uses to change, by position.
     pub findings: Vec<Finding>,
-    /// Names like those of DOCA that neither the tables nor the given [`Names`] have, with their positions.
+    /// Names that resemble those of DOCA, but are neither in the tables nor in the given [`Names`], with their
+    /// positions.
     pub unknown: BTreeMap<String, Vec<Position>>,
-    /// Names that the file defines itself: in other files of the program, too, they are not DOCA's.
+    /// Names that the file defines itself, which therefore are not names of DOCA in other files of the program.
     pub defined: BTreeSet<String>,
-    /// Files of `#include "…"` that are not headers of DOCA.
+    /// Files of `#include "…"` directives that are not headers of DOCA.
     pub includes: Vec<String>,
     /// Headers of DOCA that the file includes.
     headers: BTreeSet<String>,
-    /// Whether one of them is outside of the tables: what it includes is not known.
+    /// `true` if one of the headers is not in the tables, so that the headers it includes are unknown.
     has_other_headers: bool,
     /// Headers of DOCA that declare names which the file uses, each with the first use.
     declared_in: BTreeMap<&'static str, (Position, String, SymbolKind)>,
 }
 
 impl Examined {
-    /// Removes what is about names that the program defines in another file.
+    /// Removes findings about names that the program defines in another file.
     pub fn remove_defined(&mut self, defined: &BTreeSet<String>) {
         self.findings.retain(|it| !defined.contains(&it.name));
         self.unknown.retain(|name, _| !defined.contains(name));
@@ -139,7 +140,7 @@ impl Examined {
     }
 }
 
-/// Finds in a source text what the new release requires to change. `known` are the names of the current release.
+/// Finds the changes of a source text that the new release requires. `known` are the names of the current release.
 pub fn examine(source: &str, language: Language, releases: Releases, known: &Names) -> Examined {
     let syntax = Syntax::parse(source, language);
     let mut examined = Examined::default();
@@ -195,7 +196,7 @@ fn is_unknown(used: &Name, known: &Names) -> bool {
     is_doca(&used.text) && !is_own_header(used, known) && !known.has(&used.text)
 }
 
-/// A header in quotes that no release has is taken for one of the program.
+/// A header in quotes that is not in any release is assumed to be the program's own.
 fn is_own_header(used: &Name, known: &Names) -> bool {
     used.is_quoted && !known.has(&used.text) && !is_changed_header(&used.text)
 }

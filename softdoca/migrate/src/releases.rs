@@ -31,7 +31,7 @@ impl fmt::Display for ReleaseNumber {
 pub enum ReleaseError {
     /// A release that is not in the tables.
     Unknown(String),
-    /// The first one is not older than the second one.
+    /// The first release is not older than the second.
     Order(ReleaseNumber, ReleaseNumber),
 }
 
@@ -59,7 +59,7 @@ impl FromStr for ReleaseNumber {
     }
 }
 
-/// The release that a program is written for, and the one that it is to be changed for.
+/// The release for which a program is written, and the release for which it is to be changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Releases {
     from: ReleaseNumber,
@@ -71,7 +71,7 @@ impl Releases {
     ///
     /// # Errors
     ///
-    /// If the first one is not older than the second one.
+    /// The first release is not older than the second.
     pub fn new(from: ReleaseNumber, to: ReleaseNumber) -> Result<Self, ReleaseError> {
         if from < to {
             Ok(Self { from, to })

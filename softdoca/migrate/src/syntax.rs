@@ -14,12 +14,12 @@ pub enum Language {
     C,
     /// C++, and CUDA.
     Cpp,
-    /// A header, which may be of either: the one with fewer errors of syntax is taken.
+    /// A header, which may be either: it is parsed as both, and the result with fewer syntax errors is used.
     Header,
 }
 
 impl Language {
-    /// The language of a file, by the end of its name; `None` if it is not a name of C or C++.
+    /// The language of a file, by its file name extension; `None` if it is neither C nor C++.
     pub fn of_file(name: &str) -> Option<Self> {
         let (_, end) = name.rsplit_once('.')?;
         match end {
@@ -32,7 +32,7 @@ impl Language {
     }
 }
 
-/// Where a name is used.
+/// Syntactic position of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     Expression,
@@ -45,7 +45,7 @@ pub enum Place {
 pub struct Argument {
     /// The argument, if it is an identifier.
     pub identifier: Option<String>,
-    /// Its type without pointers, if the file says it.
+    /// Type of the expression without pointers, if the file determines it.
     pub type_name: Option<String>,
 }
 
@@ -55,13 +55,13 @@ pub struct Name {
     pub text: String,
     pub position: Position,
     pub place: Place,
-    /// The arguments, if it is called.
+    /// The arguments, if the name is called.
     pub call: Option<Vec<Argument>>,
     /// `#include "…"`.
     pub is_quoted: bool,
 }
 
-/// What is of interest in a file.
+/// Names and comments found in a file.
 #[derive(Debug, Default)]
 pub struct Syntax {
     pub names: Vec<Name>,
@@ -137,7 +137,7 @@ fn comments(tree: &Tree) -> Vec<Range<usize>> {
     comments
 }
 
-/// Replaces comments within directives by as many spaces, if there are any: the grammars end the body of a macro at a
+/// Replaces comments within directives, if any, by the same number of spaces: the grammars end the body of a macro at a
 /// comment.
 fn without_comments_in_directives(text: &Text<'_>, comments: &[Range<usize>]) -> Option<String> {
     let mut bytes = Vec::new();
@@ -153,7 +153,7 @@ fn without_comments_in_directives(text: &Text<'_>, comments: &[Range<usize>]) ->
             if bytes[at] != b'\n' {
                 bytes[at] = b' ';
             } else if at > comment.start {
-                // The directive goes on behind the comment.
+                // The directive continues after the comment.
                 bytes[at - 1] = b'\\';
             }
         }
@@ -186,7 +186,7 @@ fn errors(tree: &Tree) -> usize {
     count
 }
 
-/// Calls `enter` for each node; it returns whether to enter the node's children.
+/// Calls `enter` for each node, whose result determines whether its children are visited.
 fn preorder<'t>(root: Node<'t>, mut enter: impl FnMut(Node<'t>) -> bool) {
     let mut cursor = root.walk();
     loop {
@@ -205,7 +205,7 @@ fn preorder<'t>(root: Node<'t>, mut enter: impl FnMut(Node<'t>) -> bool) {
 #[derive(Debug, Default)]
 struct Scope {
     variables: BTreeMap<String, Option<String>>,
-    /// Not that of the file.
+    /// `true` if this is not the scope of the file.
     is_nested: bool,
     is_namespace: bool,
 }
@@ -282,7 +282,8 @@ impl<'s> Text<'s> {
     }
 }
 
-/// Where a parsed text is in the file: `bytes` is added, and `removed` subtracted, which was put before it.
+/// Position of a parsed text in the file: `bytes` is added, and the length of the text inserted before it, `removed`,
+/// is subtracted.
 #[derive(Debug, Clone, Copy)]
 struct Offset {
     bytes: usize,
@@ -297,7 +298,7 @@ struct Walk<'s, 'r> {
 }
 
 impl Walk<'_, '_> {
-    /// Visits all nodes of a tree; `text` is what it was parsed from.
+    /// Visits all nodes of a tree; `text` is the text from which it was parsed.
     fn tree(&mut self, tree: &Tree, text: &str, offset: Offset) {
         let mut cursor = tree.walk();
         loop {
@@ -357,7 +358,7 @@ impl Walk<'_, '_> {
             "function_definition" => {
                 if let Some(name) = declared_name(node) {
                     match &mut self.scopes[..] {
-                        // One of a namespace, or of a function in a macro's body.
+                        // A declaration in a namespace, or of a function in a macro's body.
                         [.., outer, _] if outer.is_nested => outer.declare(of(name), None),
                         _ => drop(self.syntax.defined.insert(of(name).to_owned())),
                     }
@@ -445,7 +446,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Within a class of C++, its members need no object.
+    /// Members of a C++ class are accessible without an object within the class.
     fn declare_members(&mut self, list: Node<'_>, text: &str) {
         let mut cursor = list.walk();
         for member in list.children(&mut cursor) {
@@ -462,7 +463,7 @@ impl Walk<'_, '_> {
 
     fn identifier(&mut self, node: Node<'_>, text: &str, offset: Offset, place: Place) {
         let name = &text[node.byte_range()];
-        // Offsets of a body are only right within it.
+        // Offsets of a body are valid only within it.
         if node.start_byte() < offset.removed || is_of_namespace(node, text) || is_no_use(node) {
             return;
         }
@@ -574,7 +575,7 @@ fn collect_members(tree: &Tree, text: &str, members: &mut HashMap<String, Option
     });
 }
 
-/// `true` for the nodes in which variables are declared that are not visible outside.
+/// `true` for the nodes that limit the scope of the variables declared in them.
 fn opens_scope(node: Node<'_>) -> bool {
     matches!(
         node.kind(),
@@ -627,7 +628,7 @@ fn innermost(declarator: Node<'_>) -> Option<Node<'_>> {
     }
 }
 
-/// `true` for a declarator of a function, not of a pointer to one.
+/// `true` for a declarator of a function, but not of a pointer to a function.
 fn is_function(declarator: Node<'_>) -> bool {
     let mut node = declarator;
     loop {
@@ -647,13 +648,13 @@ fn is_function(declarator: Node<'_>) -> bool {
     }
 }
 
-/// The name that a definition of a function has, unless it is a member of a class or namespace.
+/// The name of a function definition, unless it is a member of a class or namespace.
 fn declared_name(definition: Node<'_>) -> Option<Node<'_>> {
     let name = innermost(definition.child_by_field_name("declarator")?)?;
     (name.kind() == "identifier").then_some(name)
 }
 
-/// Name of a type without qualifiers and pointers: of a struct, its tag.
+/// Name of a type without qualifiers and pointers; for a struct, its tag.
 fn type_name(ty: Node<'_>, text: &str) -> Option<String> {
     let node = match ty.kind() {
         "struct_specifier" | "union_specifier" | "enum_specifier" | "class_specifier" => {

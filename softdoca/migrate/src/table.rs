@@ -1,4 +1,4 @@
-//! What the tables of `doca-abi` say of a name.
+//! Changes of a name according to the tables of `doca-abi`.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -23,12 +23,12 @@ pub struct Needed {
 #[derive(Debug)]
 pub enum Verdict {
     Change(Needed),
-    /// In the table, but the new release has it as it is used.
+    /// In the table, but unchanged in the new release, as it is used here.
     Unchanged,
     NotInTable,
 }
 
-/// One step from a release to the next one.
+/// A step from a release to the next.
 struct Step {
     symbol: SymbolKind,
     until: Version,
@@ -47,7 +47,7 @@ impl From<&Change> for Step {
     }
 }
 
-/// Says whether a name has to be changed.
+/// Determines whether a name has to be changed.
 pub fn verdict(used: &Name, language: Language, releases: Releases) -> Verdict {
     let to = releases.to().version();
     let from = releases.from().version();
@@ -133,7 +133,7 @@ fn next_step(name: &str, after: Option<Version>) -> Option<Step> {
         .filter_map(renamed_function)
         .min_by_key(|step| step.until);
     match (change, renamed) {
-        // What the list of changes says of the same release is more precise.
+        // The entry in the list of changes for the same release is more precise.
         (Some(change), Some(renamed)) if renamed.until < change.until => Some(renamed),
         (Some(change), _) => Some(change.into()),
         (None, renamed) => renamed,
@@ -171,12 +171,12 @@ fn renamed_function(earlier: &Earlier<EarlierFunction>) -> Option<Step> {
     })
 }
 
-/// `true` if a name can stand for a symbol of this kind where it is used.
+/// `true` if a name at this place can refer to a symbol of this kind.
 fn is_place_of(place: Place, symbol: SymbolKind, language: Language) -> bool {
     match (place, symbol) {
         (Place::Include, kind) => kind == SymbolKind::Header,
         (_, SymbolKind::Header) => false,
-        // In C, tags of structs are not in the way of other names.
+        // In C, tags of structs do not conflict with other names.
         (Place::Expression, SymbolKind::Type) => language == Language::Cpp,
         _ => true,
     }
@@ -212,7 +212,7 @@ pub fn is_changed_header(name: &str) -> bool {
     headers.any(|change| change.name == name)
 }
 
-/// The header that declares a name, if it has to be declared for its use. Types that are used by pointer do not have to.
+/// The header that declares a name, if its use requires a declaration. Types that are used by pointer do not.
 pub fn declaration(name: &str) -> Option<(&'static str, SymbolKind)> {
     static DECLARATIONS: LazyLock<HashMap<&str, (&str, SymbolKind)>> = LazyLock::new(|| {
         let functions = headers().iter().flat_map(|header| header.functions);

@@ -339,7 +339,7 @@ fn replacements_are_names_of_the_release_that_is_asked_for() {
             "{to}"
         );
     }
-    // The name is of no later release, wherever the program comes from.
+    // The name is not in any later release, regardless of the program's release.
     assert_eq!(
         replacement("3.0", "3.3"),
         Some("doca_comch_server_task_send_alloc_init")
@@ -438,8 +438,8 @@ fn releases_are_in_order() {
     assert_eq!(Releases::new(new, new), Err(ReleaseError::Order(new, new)));
 }
 
-/// Functions of the table of earlier releases lead to a function of the current one, and those with the name of a
-/// current one have an entry in the list of changes.
+/// Functions in the table of earlier releases map to a function of the current release, and those with the name of a
+/// current function have an entry in the list of changes.
 #[test]
 fn every_earlier_function_has_a_verdict() {
     let current: BTreeSet<&str> = headers()
@@ -452,7 +452,7 @@ fn every_earlier_function_has_a_verdict() {
         let source = format!("void f(void) {{ {name}(); }}");
         let found = findings(&source, Language::C);
         if name == "doca_rdma_create" {
-            // Its instances start differently, which the functions that connect them show.
+            // Contexts are started differently; the change is reported for the functions that connect them.
             assert_eq!(found, []);
             continue;
         }
@@ -465,7 +465,7 @@ fn every_earlier_function_has_a_verdict() {
     }
 }
 
-/// Whatever the tables say of a name, its replacement is not one that they report again.
+/// A replacement is never reported again.
 #[test]
 fn replacements_are_final() {
     for change in CHANGES {
@@ -490,7 +490,7 @@ fn replacements_are_final() {
     }
 }
 
-/// A program of a file, and a header that it includes in quotes.
+/// Missing includes of a program that consists of a file and a header that it includes in quotes.
 fn missing_includes(header: &str, file: &str, from: &str, is_found: bool) -> Vec<(usize, String)> {
     let releases = releases(from, "3.3");
     let mut known = Names::default();
@@ -518,7 +518,7 @@ fn headers_that_are_not_included_any_more_are_reported_once() {
                 void f(struct doca_pe *pe) { doca_pe_progress(pe); doca_pe_destroy(pe); }\n";
     let use_ = (3, "doca_pe_progress".to_owned());
     assert_eq!(missing_includes("", file, "2.5", true), [use_]);
-    // Neither where the program includes it, nor where an unknown header may.
+    // No finding if the program includes the header, or if an unknown header may include it.
     assert_eq!(
         missing_includes("#include <doca_pe.h>\n", file, "2.6", true),
         []
@@ -526,9 +526,9 @@ fn headers_that_are_not_included_any_more_are_reported_once() {
     assert_eq!(missing_includes("", file, "2.6", false), []);
     let other = "#include <doca_flow.h>\n";
     assert_eq!(missing_includes(other, file, "2.6", true), []);
-    // Nor for a program of a release whose headers include nothing.
+    // No finding for a program of a release whose headers do not include each other.
     assert_eq!(missing_includes("", file, "2.9", true), []);
-    // A header of the program that lacks it, too, is where to include it.
+    // If a header of the program also lacks it, the header is the place to include it.
     let header = "#include <doca_dma.h>\nenum doca_ctx_states g(void);\nstatic inline int h(void) { return doca_pe_progress(0); }\n";
     assert_eq!(
         missing_includes(header, file, "2.6", true),

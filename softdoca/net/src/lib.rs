@@ -1,4 +1,5 @@
-//! Network parts of softdoca and of the storage roles, which are also used without softdoca where the roles are linked to NVIDIA's SDK.
+//! Network parts of softdoca and of the storage roles, which are also used without softdoca if the roles are linked to
+//! NVIDIA's SDK.
 
 #![forbid(unsafe_code)]
 

@@ -10,14 +10,14 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::version::TLS13;
 use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
 
-/// Why there is no TLS.
+/// Reason why TLS cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file that cannot be read, or is no PEM.
+    /// A file that cannot be read, or is not in PEM format.
     #[error("{path}: expected {expected} in PEM: {error}")]
     File {
         path: String,
-        /// Its purpose.
+        /// Purpose of the file.
         expected: &'static str,
         error: rustls::pki_types::pem::Error,
     },
@@ -27,20 +27,21 @@ pub enum TlsError {
     /// Key and certificate do not match, or are of an unsupported type.
     #[error("TLS: {0}")]
     Unusable(String),
-    /// A setting without another one that it needs.
+    /// A setting requires another one that is missing.
     #[error("{0}")]
     Incomplete(&'static str),
 }
 
 impl TlsError {
-    /// The error of a library that TLS is made of.
+    /// The error of a TLS library.
     pub fn unusable(error: impl std::fmt::Display) -> Self {
         Self::Unusable(error.to_string())
     }
 }
 
-/// Makes the configuration of a server from files in PEM: its certificate with the intermediate certificates, its private key, and, for servers
-/// that only clients with a certificate may use, the authorities that sign these.
+/// Creates the configuration of a server from PEM files: its certificate with the intermediate certificates, its
+/// private key, and, for servers that only clients with a certificate may use, the authorities that sign client
+/// certificates.
 ///
 /// # Errors
 ///
@@ -71,8 +72,8 @@ pub fn server(
         .map_err(TlsError::unusable)
 }
 
-/// Makes the configuration of a client of TLS 1.3 from files in PEM: the authorities that sign servers' certificates, and its own certificate
-/// and key.
+/// Creates the configuration of a TLS 1.3 client from PEM files: the authorities that sign servers' certificates, and
+/// its own certificate and key.
 ///
 /// # Errors
 ///
@@ -130,7 +131,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     Ok(found)
 }
 
-/// Returns `true` if the error says that the peer has sent something else than TLS.
+/// Returns `true` if the error means that the peer's data is not TLS.
 #[must_use]
 pub fn is_no_tls(error: &rustls::Error) -> bool {
     matches!(error, rustls::Error::InvalidMessage(_))

@@ -1,4 +1,4 @@
-//! The declarations of one release: the current table with what the release has instead.
+//! The declarations of one release: the current table, with the release's replacements.
 
 use doca_abi::{
     CALLBACKS, CallbackDecl, ConstantDecl, EARLIER_CALLBACKS, EARLIER_ENUMS, EARLIER_FUNCTIONS,
@@ -45,7 +45,7 @@ impl Declarations {
         }
     }
 
-    /// The value of a constant, which for the version depends on the release.
+    /// The value of a constant; for the version, it depends on the release.
     pub(crate) fn value_of(&self, constant: &ConstantDecl) -> u64 {
         let [major, minor, patch] = self.release.version();
         match constant.name {
@@ -94,7 +94,7 @@ fn documented(decl: FunctionDecl, current: Option<&str>) -> FunctionDecl {
     FunctionDecl { doc, ..decl }
 }
 
-/// The current declarations; those of the release take the places of current ones with the same name.
+/// The current declarations, of which those with the same name are replaced by the release's own.
 fn replaced<'a, T: Copy + 'a>(
     current: impl Iterator<Item = &'a T>,
     earlier: impl Iterator<Item = T>,

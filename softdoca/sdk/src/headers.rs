@@ -160,7 +160,7 @@ impl<'a> Names<'a> {
                 return format!("{typedef} *{name}");
             }
         };
-        // A qualifier applies to the pointee, which is to its left in C; the innermost pointer is written first.
+        // A qualifier applies to the pointee, which is on its left in C; the innermost pointer is written first.
         let pointers: Vec<Pointer> = ty.pointers().collect();
         let mut text = base;
         for (depth, pointer) in pointers.iter().rev().enumerate() {
@@ -276,7 +276,6 @@ fn types_of(functions: &[&Function], callbacks: &[&CallbackDecl]) -> Vec<Type> {
         .collect()
 }
 
-/// The opaque types among `types`.
 fn handles_of(types: &[Type]) -> BTreeSet<&'static str> {
     types
         .iter()
@@ -400,7 +399,7 @@ const PARTS: &[Part] = &[
     part!("doca_log" after),
 ];
 
-/// Headers whose parts all others include, so they include none of the table's.
+/// Headers whose parts are included by all others, so they include none of the table's headers.
 const FOUNDATIONS: &[&str] = &[
     "doca_build_config.h",
     "doca_config.h",
@@ -436,7 +435,8 @@ fn own_includes(header: &str) -> &'static [&'static str] {
     }
 }
 
-/// Further headers that a header includes in 2.5 and 2.6, directly or not, and programs for them rely on.
+/// Headers that a header also includes in 2.5 and 2.6, directly or indirectly, and on which programs for these releases
+/// rely.
 fn earlier_includes(header: &str, release: Release) -> &'static [&'static str] {
     if Version::from(release) > EARLIER_INCLUDES_UNTIL {
         return &[];
@@ -597,7 +597,7 @@ mod tests {
                 .try_into()
                 .expect("header, kind and name");
             functions += usize::from(kind == "function");
-            // Types are opaque or shared, so any header may declare them.
+            // Types are opaque or shared, so any header can declare them.
             let declared = headers
                 .iter()
                 .filter(|header| kind != "function" || header.name == file)

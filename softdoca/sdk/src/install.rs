@@ -72,8 +72,8 @@ pub struct Installed {
 
 /// SONAME versions that programs linked against NVIDIA's libraries request.
 ///
-/// NVIDIA's 2.6 to 2.10 have the SONAME `libdoca_common.so.2`. That of 3.x is not known; it is assumed to be the same,
-/// or with 3.
+/// NVIDIA's releases 2.6 to 2.10 have the SONAME `libdoca_common.so.2`. The SONAME of 3.x is not known; it is assumed
+/// to be the same, or to end in 3.
 const fn recorded(release: Release) -> &'static [&'static str] {
     match release {
         Release::V2_5 | Release::V2_6 | Release::V2_9 => &["2"],
@@ -83,8 +83,8 @@ const fn recorded(release: Release) -> &'static [&'static str] {
 
 /// Installs the shared library with its links, the headers and the pkg-config files of a release under `prefix`.
 ///
-/// An older installation is replaced file by file, each atomically: running programs keep their loaded library. Files that
-/// only other releases have are removed.
+/// An older installation is replaced file by file, each atomically: running programs keep their loaded library. Files
+/// that exist only in other releases are removed.
 ///
 /// # Errors
 /// If the library is invalid, if the prefix contains another DOCA, or if a file cannot be written; see [`Error`].
@@ -121,7 +121,7 @@ pub fn install(
     })?;
 
     let libraries = prefix.join(directories.libraries());
-    // A link that an installation of another machine's library has left.
+    // A link that remains from an installation of another machine's library.
     if libraries.is_symlink() {
         fs::remove_file(&libraries).map_err(|source| Error::Write {
             path: libraries.clone(),
@@ -146,7 +146,7 @@ pub fn install(
     }
     for side in Side::ALL {
         let directory = prefix.join(directories.packages(side));
-        // In NVIDIA's layout the common directory is that of the single side.
+        // In NVIDIA's layout, the common directory is the directory of the only installed side.
         let side = match layout {
             Layout::Nvidia(Side::Dpu) => Side::Dpu,
             _ => side,
@@ -167,7 +167,7 @@ pub fn install(
     for header in &headers {
         let mut text = header.text.clone();
         if (layout, header.name) == (Layout::Nvidia(Side::Dpu), "doca_build_config.h") {
-            // Selects this side for programs that do not use pkg-config, too.
+            // Also selects this side for programs that do not use pkg-config.
             let guard = "#define DOCA_BUILD_CONFIG_H_\n";
             let define = "\n#ifndef DOCA_ARCH_DPU\n#define DOCA_ARCH_DPU\n#endif\n";
             text = text.replacen(guard, &format!("{guard}{define}"), 1);
@@ -185,7 +185,8 @@ pub fn install(
     })
 }
 
-/// Writes the release and its SONAME to a library, which is built for the current one. `None` unless both are found once.
+/// Writes the release and its SONAME to a library that was built for the current release. `None` unless each is found
+/// exactly once.
 fn of_release(mut library: Vec<u8>, release: Release) -> Option<Vec<u8>> {
     if release == Release::CURRENT {
         return Some(library);
@@ -254,8 +255,9 @@ fn files(directories: Directories, release: Release) -> BTreeSet<String> {
     files
 }
 
-/// Links the names of the same directories that build files use elsewhere: `lib64` on RPM systems, `infrastructure` in
-/// releases before 3, and the name of the DPU's machine in the DPU's programs, whatever machine emulates it.
+/// Creates links for the names of these directories that build files use on other systems: `lib64` on RPM systems,
+/// `infrastructure` in releases before 3, and the name of the DPU's machine in the DPU's programs, regardless of the
+/// machine that emulates it.
 fn link_other_places(prefix: &Path, directories: Directories, side: Side) -> Result<(), Error> {
     let libraries = directories.libraries();
     link(libraries, &prefix.join("lib64"))?;
@@ -264,7 +266,7 @@ fn link_other_places(prefix: &Path, directories: Directories, side: Side) -> Res
     if side == Side::Dpu && libraries != of_dpu {
         for place in [prefix, &infrastructure] {
             let path = place.join(of_dpu);
-            // Not instead of the directory of an earlier installation.
+            // Does not replace the directory of an earlier installation.
             if path.is_symlink() || !path.exists() {
                 link(&format!("../{libraries}"), &path)?;
             }
@@ -281,9 +283,9 @@ fn link_other_places(prefix: &Path, directories: Directories, side: Side) -> Res
     )
 }
 
-/// Writes `applications/VERSION`, from which many build files read the version of DOCA: meson fails without it.
+/// Writes `applications/VERSION`, from which many build files read the version of DOCA; meson fails without it.
 ///
-/// The directory is left alone if it contains anything else, such as the sources of NVIDIA's applications.
+/// The directory is unchanged if it contains other files, such as the sources of NVIDIA's applications.
 fn write_version_of_applications(prefix: &Path, release: Release) -> Result<(), Error> {
     const NAME: &str = "VERSION";
     let directory = prefix.join("applications");
@@ -417,7 +419,7 @@ impl Directories {
     }
 }
 
-/// Returns a file of NVIDIA's or another DOCA in a prefix; installing there would mix the two.
+/// Returns a file in the prefix that belongs to NVIDIA's or another DOCA; an installation there would mix both.
 pub(crate) fn foreign(prefix: &Path) -> Option<std::path::PathBuf> {
     let libraries = [
         "lib",
@@ -518,7 +520,7 @@ pub fn assertions(release: Release) -> String {
 
 /// Side of the PCI bus that programs are built for.
 ///
-/// The library is the same; but the reference's build files build the initiator only for a host and the services only
+/// The library is the same, but the reference's build files build the initiator only for a host and the services only
 /// for a DPU, and read the side from the headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Side {
@@ -571,7 +573,7 @@ pub struct Module {
 
 /// The packages of a release that softdoca replaces.
 ///
-/// The libraries must be links: copies would be several libraries with separate states.
+/// The libraries must be links: copies would be separate libraries with separate states.
 pub fn modules(release: Release) -> impl Iterator<Item = &'static Module> {
     // Up to 2.6, Comch is called Comm Channel.
     let absent = match release {
@@ -735,7 +737,7 @@ mod tests {
         );
     }
 
-    /// A minimal ELF header for x86-64.
+    /// In the other direction, the directory also remains.
     fn elf() -> Vec<u8> {
         let mut bytes = b"\x7fELF".to_vec();
         bytes.resize(18, 0);
@@ -816,7 +818,7 @@ mod tests {
         assert!(!prefix.join("lib/aarch64-linux-gnu").is_symlink());
         let size = |path: &Path| fs::metadata(path).unwrap().len();
         assert_eq!(size(&installed.library), size(&library));
-        // And the other way around: the directory stays.
+        // In the other direction, the directory also remains.
         fs::write(&library, elf()).unwrap();
         install(
             &library,
@@ -838,7 +840,7 @@ mod tests {
         ));
     }
 
-    /// A library with the texts that an installation for another release replaces.
+    /// A library with the strings that an installation for another release replaces.
     fn current_library() -> Vec<u8> {
         let mut bytes = elf();
         let text = format!("{RELEASE_MARKER}x {RELEASE_MARKER}3.3\0{SONAME}\0");

@@ -1,6 +1,6 @@
 //! Development files for C and C++ programs: headers, pkg-config files, and their installation.
 //!
-//! The headers are generated from the table of [`doca_abi`] at installation and are not kept in the repository, so they
+//! The headers are generated from the table of [`doca_abi`] at installation and are not in the repository, so they
 //! always match the installed library. Content that the table cannot express (macros, the variadic log function, a few
 //! plain types) is in `parts/`, and is included in the header of the same name.
 
@@ -24,10 +24,11 @@ use doca_abi::{EARLIER_FUNCTIONS, Earlier};
 
 /// SONAME of the library, and name of the installed file.
 ///
-/// The number is that of DOCA's API: a program linked to another one cannot be started with it.
+/// The number is that of DOCA's API: a program linked to another version cannot be started with this library.
 pub const SONAME: &str = "libsoftdoca.so.3";
 
-/// SONAME of the library in an installation for a release: as long as [`SONAME`], which it replaces in the file.
+/// SONAME of the library in an installation for a release. Its length equals that of [`SONAME`], which it replaces in
+/// the file.
 pub const fn soname(release: Release) -> &'static str {
     match release {
         Release::V2_5 | Release::V2_6 | Release::V2_9 => "libsoftdoca.so.2",
@@ -226,7 +227,7 @@ mod tests {
 
     #[test]
     fn unsupported_functions_are_listed() {
-        // These refuse some contexts or devices only.
+        // These refuse only some contexts or devices.
         let by_object = [
             "doca_comch_cap_server_is_supported",
             "doca_ctx_set_datapath_on_dpa",

@@ -1,7 +1,7 @@
 //! softdoca as a shared library: every `doca_*` symbol of the engine, and the variadic function.
 //!
-//! A separate package, so that builds of Rust programs, which link the engine as a crate, neither build the library nor
-//! need a C compiler.
+//! It is a separate package, so that builds of Rust programs, which link the engine as a crate, neither build the
+//! library nor need a C compiler.
 
 use std::arch::naked_asm;
 use std::ffi::{c_char, c_int};
@@ -24,8 +24,8 @@ unsafe extern "C" {
 
 /// Logs a message of the program: `printf` format and arguments.
 ///
-/// Only a jump: a cdylib does not export symbols of C objects, and a Rust function cannot take variadic arguments, but
-/// a naked one leaves them where the caller put them. It is declared without parameters.
+/// This is only a jump: a cdylib does not export symbols of C objects, and a Rust function cannot take variadic
+/// arguments, but a naked function leaves them in place. It is therefore declared without parameters.
 ///
 /// # Safety
 /// As for `printf`.

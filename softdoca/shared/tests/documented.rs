@@ -1,8 +1,8 @@
-//! The errors that DOCA's API pages name: each that can be provoked is, and is compared.
+//! The errors that DOCA's API pages name: every error that can be provoked is provoked and compared.
 //!
-//! The table is in `doca_abi`. Errors for NULL arguments, for numbers out of range, for started objects and for full pools
-//! are provoked by a program that is generated from the declarations of the functions, with objects of
-//! `softdoca/tests/c/objects.h` as arguments; the others by lines `DOCUMENTED(error, call)` of the tests in C.
+//! The table is in `doca_abi`. Errors for NULL arguments, for numbers out of range, for started objects and for full
+//! pools are provoked by a program that is generated from the declarations of the functions, with objects of
+//! `softdoca/tests/c/objects.h` as arguments; other errors by lines `DOCUMENTED(error, call)` of the tests in C.
 
 mod support;
 
@@ -17,8 +17,8 @@ use softdoca_sdk::State;
 
 use support::{Language, PROGRAMS, Sdk, compile, repository_source, succeed};
 
-/// Parameters for which NULL is valid: bufs that are set later or not needed, callbacks without which a program can do,
-/// data of the program, and callbacks that end with an error of their own.
+/// Parameters for which NULL is valid: bufs that are set later or are not needed, optional callbacks, data of the
+/// program, and callbacks that have their own error.
 const NULLABLE: &[(&str, &[&str])] = &[
     ("doca_ctx_set_state_changed_cb", &["cb"]),
     ("doca_mmap_set_free_cb", &["free_cb", "opaque"]),
@@ -39,8 +39,8 @@ const NULLABLE: &[(&str, &[&str])] = &[
     ("doca_graph_instance_set_user_node_data", &["cookie"]),
 ];
 
-/// Numbers that are invalid, beside those of tasks (see [`invalid_numbers`]): unknown values of enumerations, sizes of 0
-/// and sizes above the capabilities.
+/// Numbers that are invalid, in addition to those of tasks (see [`invalid_numbers`]): unknown values of enumerations,
+/// sizes of 0 and sizes above the capabilities.
 const INVALID_NUMBERS: &[(&str, &str, &[&str])] = &[
     ("doca_devinfo_rep_create_list", "filter", &["-1"]),
     ("doca_devinfo_get_ibdev_name", "size", &["0"]),
@@ -188,7 +188,8 @@ const INVALID_NUMBERS: &[(&str, &str, &[&str])] = &[
     ("doca_graph_set_conf", "num_instances", &["0"]),
 ];
 
-/// The object that is passed for a type of handle; `[]` stands for the state of those that exist idle and started.
+/// The object that is passed for a type of handle; `[]` is replaced by the state, for objects that exist both idle and
+/// started.
 const OBJECTS: &[(&str, &str)] = &[
     ("doca_devinfo", "devinfo"),
     ("doca_dev", "dev"),
@@ -296,7 +297,8 @@ struct Call {
     error: &'static str,
 }
 
-/// The invalid values of a parameter: those of [`INVALID_NUMBERS`], and no tasks, or too many, of a pool.
+/// The invalid values of a parameter: those of [`INVALID_NUMBERS`], and for pools of tasks, 0 and a number above the
+/// maximum.
 fn invalid_numbers(function: &FunctionDecl, parameter: &Parameter) -> Vec<&'static str> {
     let name = parameter.name;
     if function.name.ends_with("_set_conf") && name.ends_with("tasks") {
@@ -312,7 +314,7 @@ fn invalid_numbers(function: &FunctionDecl, parameter: &Parameter) -> Vec<&'stat
         .collect()
 }
 
-/// A call with valid arguments, but for the one at an index.
+/// A call with valid arguments, except for the argument at an index.
 fn call(function: &FunctionDecl, state: &str, invalid: Option<(usize, &str)>) -> String {
     let arguments: Vec<String> = function
         .params
@@ -326,7 +328,7 @@ fn call(function: &FunctionDecl, state: &str, invalid: Option<(usize, &str)>) ->
     format!("{}({})", function.name, arguments.join(", "))
 }
 
-/// May be NULL in a valid call.
+/// `true` if the argument may be NULL in a valid call.
 fn is_nullable(function: &FunctionDecl, parameter: &Parameter) -> bool {
     // Tasks are allocated without bufs, which are set later.
     let of_task = function.name.contains("alloc") && parameter.ty.base() == "doca_buf";
@@ -359,7 +361,7 @@ fn calls(documented: &DocumentedError, function: &'static FunctionDecl) -> Vec<C
                 .iter()
                 .enumerate()
                 .filter(|(_, parameter)| is_pointer(parameter))
-                // A function that is not supported checks the object that it is called for.
+                // A function that is not supported still checks the object passed to it.
                 .take(if is_emulated { usize::MAX } else { 1 });
             let refused = pointers.filter(|(_, parameter)| !is_nullable(function, parameter));
             let nulls = refused.map(|(index, parameter)| {
@@ -447,7 +449,7 @@ fn generated_calls_return_the_documented_errors() {
         }
     }
     let sdk = Sdk::install();
-    // The source includes a header of the tests, by a path of its own.
+    // The source includes a header of the tests by a relative path.
     let header = repository_source("tests/c/objects.h");
     let text = program(&calls).replace("objects.h", &header.to_string_lossy());
     let source = sdk.source("documented.c", &text);

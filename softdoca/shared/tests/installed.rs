@@ -1,8 +1,9 @@
 //! softdoca as it is installed, used from C and C++.
 //!
-//! * Every function of the API is exported and has a test in C (`softdoca/tests/c`), and the test can fail: each lists the
-//!   functions that it covers; one test breaks each function once so that it does nothing and succeeds, and once so that
-//!   it is not supported, and one of its tests must fail. The C and C++ examples run, each as a pair of processes.
+//! * Every function of the API is exported and has a test in C (`softdoca/tests/c`), and the test can fail: each test
+//!   lists the functions that it covers; a further test breaks each function, once so that it succeeds without effect,
+//!   and once so that it is not supported, and checks that a test of the function fails. The C and C++ examples run,
+//!   each as a pair of processes.
 //! * The headers are compiled with several compilers; programs are compiled with the flags of the pkg-config files.
 //! * The programs of the roles, linked through pkg-config to an installed softdoca as they would be to NVIDIA's libraries,
 //!   are rebuilt with `--cfg doca_sdk`. The first run compiles everything but build scripts and procedural macros, to which
@@ -196,7 +197,7 @@ fn every_function_of_the_table_is_exported() {
         .collect();
     let missing: Vec<_> = expected.difference(&exported).collect();
     assert!(missing.is_empty(), "not exported: {missing:?}");
-    // An exported symbol without a declaration is a leak, except those that variadic.c calls.
+    // An exported symbol without a declaration is a leak, except for those that variadic.c calls.
     let surplus: Vec<_> = exported
         .difference(&expected)
         .filter(|name| *name != "softdoca_log_formatted")
@@ -246,7 +247,7 @@ fn a_process_writes_into_anothers_memory() {
     }
 }
 
-/// `doca_cc_*` of 2.5 and 2.6, and `doca_comch_*` of later ones, are names of one channel.
+/// `doca_cc_*` of 2.5 and 2.6, and `doca_comch_*` of later releases, are names of the same channel.
 #[test]
 fn ends_of_different_releases_use_one_channel() {
     let [lts, later, next_lts, current] = Release::ALL.map(Sdk::install_for);
@@ -263,7 +264,7 @@ fn ends_of_different_releases_use_one_channel() {
     }
 }
 
-/// Contexts of 2.5 and 2.6, which are connected while they start, and those of later releases are peers of each other.
+/// Contexts of 2.5 and 2.6, which are connected while they start, can be connected to contexts of later releases.
 #[test]
 fn contexts_of_different_releases_are_connected() {
     let source = support::repository_source("tests/c/rdma_peer.c");
@@ -520,7 +521,7 @@ fn pkg_config(sdk: &Sdk, side: Side, arguments: &[&str]) -> String {
     )
 }
 
-/// Prints the side that it was compiled for.
+/// Prints the side for which the program was compiled.
 const PROGRAM: &str = r#"
 #include <doca_build_config.h>
 #include <doca_error.h>
@@ -566,7 +567,7 @@ fn every_package_compiles_and_links_a_program_of_its_side() {
             build(&sdk, &program, &source, &flags);
             assert_eq!(succeed(&mut sdk.command(&program, "run")), expected);
         }
-        // Several packages are still one library.
+        // Several packages still refer to a single library.
         let all: Vec<&str> = ["--cflags", "--libs"]
             .into_iter()
             .chain(modules(Release::CURRENT).map(|module| module.package))
@@ -611,8 +612,8 @@ fn installation_is_found_through_the_environment() {
     assert_eq!(succeed(Command::new("sh").args(["-c", &script])), "host");
 }
 
-/// A program linked to NVIDIA's libraries runs with softdoca instead, and one that is built with it finds the paths
-/// used in build files.
+/// A program linked to NVIDIA's libraries runs with softdoca instead, and a program that is built with softdoca finds
+/// the paths used in build files.
 #[test]
 fn nvidia_layout_replaces_nvidias_packages() {
     let sdk = Sdk::install();
@@ -628,7 +629,7 @@ fn nvidia_layout_replaces_nvidias_packages() {
     let libraries = prefix.join(directories.libraries());
     let source = sdk.source("layout.c", PROGRAM);
 
-    // As if linked against NVIDIA's libraries: it requests two libraries by their SONAMEs.
+    // Simulates linking against NVIDIA's libraries: the program requests two libraries by their SONAMEs.
     let theirs = sdk.scratch("theirs");
     let mut needed = Vec::new();
     for name in ["libdoca_common.so.2", "libdoca_comch.so.2"] {
@@ -764,7 +765,7 @@ fn build_roles(sdk: &Sdk) -> PathBuf {
             // The value for this test does not apply.
             .env_remove("OUT_DIR")
             .env("RUSTFLAGS", flags.trim())
-            // Debug information would take a third of the time.
+            // Debug information would take a third of the build time.
             .env("CARGO_PROFILE_DEV_DEBUG", "0"),
     );
     target.join(env!("TARGET")).join("debug")
@@ -824,7 +825,7 @@ fn roles_import_every_function_from_the_installed_library() {
             "{}: {functions:?}",
             role.program()
         );
-        // Without the library the functions are missing.
+        // Without the library, the functions are missing.
         let output = sdk
             .command(&program, "run")
             .env("LD_LIBRARY_PATH", "")

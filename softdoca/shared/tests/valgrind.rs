@@ -21,7 +21,7 @@ const FINDING: i32 = 99;
 /// Runs a pair of processes through a tool.
 type Example = fn(&Sdk, &[OsString]);
 
-/// Installed by the first test that runs, and removed after the last one.
+/// Installed by the first test, and removed after the last one.
 #[derive(Default)]
 struct Installation(OnceLock<Sdk>);
 
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
         })
         .collect();
     trials.extend(PROGRAMS_OF_2_X.iter().map(|&name| {
-        // One release suffices: the functions of the others call the same ones.
+        // One release suffices: the functions of the other releases call the same functions.
         Trial::test(format!("c_tests::{name}"), move || {
             each_test_of(&Sdk::install_for(Release::V2_5), name)
         })
@@ -68,7 +68,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
         eprintln!("NOT RUN: {what}");
-        // With --ignored they were requested explicitly and must run.
+        // With --ignored, the tests were requested explicitly and must run.
         trials = trials
             .into_iter()
             .map(|trial| trial.with_ignored_flag(true))

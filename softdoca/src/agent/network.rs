@@ -1,7 +1,7 @@
 //! The agent over the network: access of processes of different machines to each other's memory and services, over TCP.
 //!
-//! * `settings` are read from the environment; without them this process neither listens nor connects. They determine the
-//!   [`NetworkOffer`], the part of a blob with the network addresses of its owner.
+//! * `settings` are read from the environment; without them, this process neither listens nor connects. They determine
+//!   the [`NetworkOffer`], the part of a blob with the network addresses of its owner.
 //! * `listener` accepts peers, `authentication` checks that they have the key of the deployment, `serving` handles their
 //!   requests.
 //! * [`Link`] detects the end of a process; [`Lane`] carries requests to its memory, and [`NetworkRegion`] one at a time.
@@ -45,11 +45,12 @@ pub(crate) fn uses_network() -> Result<bool> {
     Ok(settings::Settings::get()?.is_some())
 }
 
-/// Checks the network settings of this process before it depends on them: an error of the first exported memory would come after a program has said
-/// that it is ready.
+/// Checks the network settings of this process before they are needed: otherwise, errors would be reported for the
+/// first exported memory, after a program has announced that it is ready.
 ///
 /// # Errors
-/// An invalid configuration, or addresses on which this process cannot listen. Not an error: a name server that does not answer now.
+/// An invalid configuration, or addresses on which this process cannot listen. A name server that currently does not
+/// respond is not an error.
 pub(crate) fn check() -> Result<()> {
     let settings = match Settings::get() {
         Err(Error::TimeOut) => return Ok(()),
@@ -62,8 +63,8 @@ pub(crate) fn check() -> Result<()> {
         .try_for_each(|address| listener::listen_at(*address).map(drop))
 }
 
-/// Returns the RDMA device by which peers access memory of `device`; `None` if there is none, or this process does not
-/// use the network.
+/// Returns the RDMA device by which peers access memory of `device`; `None` if the device has none, or this process
+/// does not use the network.
 ///
 /// # Errors
 /// An invalid configuration of the network.
@@ -446,7 +447,7 @@ mod tests {
             [Err(Error::NotFound); 2]
         );
         assert_eq!(memory.byte(0), 0);
-        // The program has unmapped what it exports.
+        // The program has unmapped the exported memory.
         let key = Key::random().unwrap();
         let _guard = expose(&listener, key, ALL, 0x1000, 4096);
         let answers = both(&mut lane, key, 0x1000);
@@ -458,14 +459,14 @@ mod tests {
     fn sent_to(mut peer: TcpStream) -> Vec<u8> {
         peer.set_read_timeout(Some(TIMEOUT)).unwrap();
         let mut bytes = Vec::new();
-        // A reset is an end as well.
+        // A reset is also treated as the end of the connection.
         let ended = peer.read_to_end(&mut bytes);
         let is_late = ended.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock);
         assert!(!is_late, "no end in time");
         bytes
     }
 
-    /// Random bytes, or, with TLS, an alert.
+    /// Random bytes or, with TLS, an alert.
     fn expect_server_hello_only(listener: &Listener, sent: &[u8]) {
         if listener.uses_tls() {
             assert!(matches!(sent, [21, 3, _, 0, 2, 2, _]), "{sent:?}");
@@ -522,7 +523,7 @@ mod tests {
             }
         }
 
-        /// From now on, connections go to the listener, until `is_done`.
+        /// From now on, connections reach the listener, until `is_done` is set.
         fn mend(self, listener: &Arc<Listener>, is_done: &AtomicBool) {
             rustix::net::listen(&self.listener, 128).unwrap();
             drop(self.queued);
@@ -564,7 +565,7 @@ mod tests {
         let closed = super::stream::listen((Ipv4Addr::LOCALHOST, 0).into())
             .unwrap()
             .1;
-        // Never routed: TEST-NET-1 is not, and neither is the class E network.
+        // Unroutable: packets to the class E network are not routed.
         let nowhere: SocketAddr = "240.0.0.1:1".parse().unwrap();
         let open = |addresses: &[SocketAddr]| {
             let offer = NetworkOffer::at(Key::from_bytes([7; 16]), addresses);
@@ -584,7 +585,7 @@ mod tests {
         assert_eq!(error, Some(Error::TimeOut));
     }
 
-    /// With TLS on one side only, connections are refused at once, in both directions.
+    /// With TLS on one side only, connections are refused immediately, in both directions.
     #[cfg(feature = "tls")]
     #[test]
     fn tls_on_one_side_is_refused() {
@@ -605,7 +606,7 @@ mod tests {
             open(&plain, encrypted.settings()),
             Err(Error::Authentication)
         );
-        // The offer says that the listener uses TLS, so that this is not tried.
+        // The offer states that the listener uses TLS, so a connection without TLS is not attempted.
         assert_eq!(
             open(&encrypted, plain.settings()),
             Err(Error::ConnectionReset)
@@ -691,7 +692,7 @@ mod tests {
         assert_eq!(replies(&mut lane, 1), [Ok(0)]);
     }
 
-    /// Generates requests, valid and invalid ones.
+    /// Generates valid and invalid requests.
     fn requests() -> impl Strategy<Value = Vec<u8>> {
         let any = (1..8_u16, any::<[u8; 16]>(), any::<u64>(), 0..300_u64).prop_map(
             |(operation, key, addr, len)| {
@@ -713,7 +714,7 @@ mod tests {
         ]
     }
 
-    /// Number of replies to these bytes, none of which succeeds, and whether they end within a request.
+    /// Number of replies to these bytes, none of which succeeds, and `true` if the bytes end within a request.
     fn expected_replies(mut bytes: &[u8]) -> (usize, bool) {
         let mut replies = 0;
         while let Some((head, rest)) = bytes.split_first_chunk::<56>() {
@@ -779,7 +780,7 @@ mod tests {
         ) {
             let (here, there) = super::stream::pair();
             let mut lane = Lane::over(here, Link::example());
-            // The places of the reads, with bytes between them that are not theirs.
+            // The destinations of the reads, separated by bytes that do not belong to them.
             let mut places: Vec<Vec<u8>> = lens.iter().map(|len| vec![0x11; len + 32]).collect();
             for (place, len) in places.iter_mut().zip(&lens) {
                 let piece = Piece::of_mut(&mut place[16..16 + len]);

@@ -1,6 +1,6 @@
 //! Protocol of an agent's socket: the agent's address, one message per request and per reply, and the exports that they
-//! access. Both sides are on one machine, but may be different builds, which the version detects. Integers are little
-//! endian.
+//! access. Both sides are on one machine, but may be different builds, which are detected by the version. Integers are
+//! little endian.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,8 +21,8 @@ pub const MAX_PAYLOAD: usize = MAX_MESSAGE - 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub(super) enum Operation {
-    /// Returns segments of an export from index `addr` on; shared ones with their memfds. `operands[0]` are the
-    /// requested rights, 1 read, 2 write, 4 atomic.
+    /// Returns segments of an export, starting at index `addr`; shared segments with their memfds. `operands[0]` are
+    /// the requested rights, 1 read, 2 write, 4 atomic.
     Describe = 1,
     /// Reads `len` bytes at `addr`.
     Read = 2,
@@ -96,7 +96,7 @@ impl RequestHeader {
     }
 }
 
-/// Encoding of the fixed part of a valid request.
+/// Encodes the decoded fixed part of a valid request again.
 pub(crate) fn again(bytes: &[u8]) -> Result<Vec<u8>> {
     RequestHeader::decode(bytes).map(|header| header.encode().to_vec())
 }
@@ -165,7 +165,7 @@ pub(super) struct SegmentEntry {
 
 impl SegmentEntry {
     pub const SIZE: usize = 32;
-    /// Segments in one message, each with a descriptor of its own.
+    /// Segments in one message, each with its own descriptor.
     pub const PER_MESSAGE: usize = crate::runtime::MAX_FDS;
     const PRIVATE: u32 = u32::MAX;
 
@@ -213,8 +213,8 @@ impl AgentAddress {
     /// Encoded size in bytes: boot id, key.
     pub const SIZE: usize = BootId::SIZE + Key::SIZE;
 
-    /// Address of this process; constant for its lifetime. The agent listens there while there are exports or
-    /// services.
+    /// Address of this process; constant for its lifetime. The agent listens at this address while exports or services
+    /// exist.
     ///
     /// # Errors
     /// The kernel has no boot id or random number.
@@ -237,7 +237,8 @@ impl AgentAddress {
         bytes
     }
 
-    /// Decodes an embedded address. Every value is valid; [`AgentAddress::check`] tells if it belongs to this machine.
+    /// Decodes an embedded address. Every value is valid; [`AgentAddress::check`] determines whether it belongs to this
+    /// machine.
     pub fn decode(bytes: &[u8; AgentAddress::SIZE]) -> AgentAddress {
         let (mut boot, mut key) = ([0; BootId::SIZE], [0; Key::SIZE]);
         boot.copy_from_slice(&bytes[..BootId::SIZE]);
@@ -342,7 +343,7 @@ pub struct SharedWord {
 }
 
 impl SharedWord {
-    /// Offset and value in one number.
+    /// Offset and value encoded in one number.
     pub(super) fn place(&self) -> u64 {
         u64::from(self.offset) << 32 | u64::from(self.value)
     }
@@ -379,12 +380,12 @@ impl Export {
         if !addr.is_multiple_of(ATOMIC_SIZE) || !is_mapped(pointer) {
             return Err(Error::InvalidValue);
         }
-        // SAFETY: aligned, mapped, inside a range that the program registered for this and keeps valid while it is exported; the
-        // program and its peers use atomics there as well.
+        // SAFETY: aligned, mapped, inside a range that the program registered for this purpose and must keep valid
+        // while it is exported; the program and its peers also use atomics for it.
         Ok(operation(unsafe { AtomicU64::from_ptr(pointer.cast()) }))
     }
 
-    /// The entries from index `from` on that fit in one message, with their descriptors.
+    /// The entries that fit in one message, starting at index `from`, with their descriptors.
     pub(super) fn describe(&self, from: u64) -> (Vec<SegmentEntry>, Vec<Arc<OwnedFd>>) {
         let from = usize::try_from(from).unwrap_or(usize::MAX);
         let (mut entries, mut fds) = (Vec::new(), Vec::<Arc<OwnedFd>>::new());
@@ -418,12 +419,12 @@ impl Export {
     }
 }
 
-/// Returns `true` if the page at `pointer` is mapped: if a program unmaps exported memory, its peers must get errors,
+/// Returns `true` if the page at `pointer` is mapped. If a program unmaps exported memory, its peers must get errors,
 /// and the program must not crash.
 fn is_mapped(pointer: *mut u8) -> bool {
     let page = rustix::param::page_size();
     let mut resident = 0_u8;
-    // SAFETY: mincore does not read the memory, and writes one byte per requested page: one.
+    // SAFETY: mincore does not read the memory, and writes one byte for the single requested page.
     unsafe {
         libc::mincore(
             pointer.map_addr(|addr| addr & !(page - 1)).cast(),

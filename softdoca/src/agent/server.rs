@@ -33,7 +33,7 @@ pub struct Request<'a> {
     pub fds: Vec<OwnedFd>,
 }
 
-/// Called once when the peer closes the connection or dies, in the agent thread.
+/// Called once in the agent thread, when the peer closes the connection or exits.
 pub type OnClose = Box<dyn FnOnce() + Send>;
 
 /// The answer to a call.
@@ -55,7 +55,7 @@ pub(super) struct Connection {
     socket: Arc<Socket>,
     /// Process id of the peer when it connected.
     process: i32,
-    /// Valid exports and services to which this connection was granted access.
+    /// Valid exports and services to which this connection has been granted access.
     granted: Vec<Key>,
     /// The services called over this connection.
     pub(super) calls: Vec<(Key, Option<OnClose>)>,
@@ -126,7 +126,7 @@ impl Server {
         });
         let in_thread = Arc::clone(&server);
         let thread = std::thread::Builder::new().name("softdoca-agent".to_owned());
-        // The program's signal handlers must not run in a thread that it does not know of.
+        // The program's signal handlers must not run in a thread that is unknown to the program.
         with_signals_blocked(|| thread.spawn(move || in_thread.run())).map_err(|error| {
             Error::OperatingSystem.because(format_args!("cannot start the agent thread: {error}"))
         })?;
@@ -137,7 +137,7 @@ impl Server {
     pub(super) fn stop(&self) {
         *lock(&self.listener) = None;
         self.stopping.store(true, Ordering::Release);
-        // Fails only if the counter is full: then a wake-up is pending already.
+        // Fails only if the counter is full, in which case a wake-up is already pending.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 
@@ -153,7 +153,7 @@ impl Server {
     /// Records that a connection was granted access to `key`.
     ///
     /// # Errors
-    /// [`Error::Full`] if the connection uses too many keys already.
+    /// [`Error::Full`] if the connection has reached the maximum number of keys.
     pub(super) fn grant(&self, id: ConnectionId, key: Key) -> Result<()> {
         if let Some(connection) = lock(&self.connections).get_mut(&id)
             && !connection.granted.contains(&key)
@@ -202,7 +202,7 @@ impl Server {
             }
         }
         self.revoke(key);
-        // After the locks: drop code of the closures may call back into this module.
+        // After the locks are released, because drop code of the closures may call back into this module.
         drop((handler, dropped));
     }
 
@@ -231,7 +231,7 @@ impl Server {
                 }
             }
         }
-        // Connected peers see the end of their connections.
+        // Connected peers detect the end of their connections.
         let connections = std::mem::take(&mut *lock(&self.connections));
         drop(connections);
     }
@@ -257,7 +257,7 @@ impl Server {
         let first = admission.ungranted.front().map(|(until, _)| *until);
         let next = first.into_iter().chain(admission.paused_until).min()?;
         let time = next.saturating_duration_since(now);
-        // Rounded up, so that it is due at wake-up.
+        // Rounded up, so that the deadline has passed at the wake-up.
         Timespec::try_from(time + Duration::from_millis(1)).ok()
     }
 
@@ -291,7 +291,7 @@ impl Server {
             )),
             Err(error) => {
                 admission.warn(format_args!("the agent cannot take a connection: {error}"));
-                // Probably out of descriptors: the connection remains pending, and would be reported again at once.
+                // Probably out of descriptors: the connection remains pending, and would immediately be reported again.
                 admission.paused_until = Some(Instant::now() + BACK_OFF);
                 self.watch_listener(epoll::EventFlags::empty());
             }
@@ -313,7 +313,7 @@ impl Server {
                 result: Err(Error::Full),
                 value: 0,
             };
-            // Its socket is empty, so the message fits, unless the peer has disconnected.
+            // The peer's socket buffer is empty, so the message fits unless the peer has disconnected.
             let _ = socket.send(&refusal.encode(), &[]);
             return Err(Error::Full);
         }
@@ -361,7 +361,7 @@ impl Server {
         let Some(connection) = lock(&self.connections).remove(&id) else {
             return;
         };
-        // Before the descriptor is closed: a duplicate in another process would keep it in the epoll set.
+        // Before the descriptor is closed, because a duplicate in another process would keep it in the epoll set.
         let _ = epoll::delete(&self.epoll, &*connection.socket);
         for on_close in connection
             .calls
@@ -554,8 +554,8 @@ impl Server {
             Ok(0)
         });
         if !taken {
-            // The refused message is still in the socket; the result reports truncation, as intended.
-            // SAFETY: no memory is given.
+            // The refused message is still in the socket; the result reports truncation, as intended. SAFETY: no buffer
+            // is passed.
             let _ = unsafe { socket.receive_memory(&mut head, std::ptr::null_mut(), 0) };
         }
         written
@@ -593,7 +593,7 @@ impl Server {
         Ok(answer)
     }
 
-    /// Records the call before the peer learns of its success, because it may disconnect at once.
+    /// Records the call before its success is reported to the peer, which may disconnect immediately.
     fn reply_to_call(
         &self,
         id: ConnectionId,
@@ -677,8 +677,8 @@ impl Drop for AgentRef {
     }
 }
 
-/// Withdraws an export when dropped: afterwards the agent copies nothing to or from the memory. Memory that a peer has
-/// mapped stays mapped there.
+/// Withdraws an export when dropped: afterwards, the agent no longer copies data to or from the memory. Memory that a
+/// peer has mapped remains mapped in the peer.
 #[derive(Debug)]
 pub struct ExportGuard {
     key: Key,
@@ -709,7 +709,7 @@ pub fn export(key: Key, export: Export) -> Result<ExportGuard> {
 }
 
 /// Withdraws a service when dropped, and closes the connections that were made through it (without calling their
-/// [`OnClose`](OnClose)). A call that runs in the agent thread at that moment still finishes.
+/// [`OnClose`](OnClose)). A call that is running in the agent thread at that time still completes.
 #[derive(Debug)]
 pub struct PublishGuard {
     key: Key,
@@ -745,7 +745,7 @@ mod tests {
     use super::*;
     use crate::runtime::BootId;
 
-    /// An agent separate from that of the process, with one export.
+    /// An agent in addition to that of the process, with one export.
     struct Agent {
         server: Arc<Server>,
         name: String,

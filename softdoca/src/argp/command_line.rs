@@ -41,7 +41,7 @@ impl Line {
     }
 }
 
-/// A flag of the program or a general one.
+/// A flag of the program, or a general flag.
 #[derive(Clone, Copy)]
 enum Flag {
     General(General),
@@ -294,7 +294,7 @@ const GENERAL_OBJECT: &str = "doca_general_flags";
 const PROGRAM_OBJECT: &str = "doca_program_flags";
 const DPDK_OBJECT: &str = "doca_dpdk_flags";
 
-/// Largest accepted file in bytes; anything larger is the wrong file.
+/// Largest accepted file in bytes; a larger file is not a file of arguments.
 const MAX_FILE: u64 = 1 << 20;
 
 /// Flags of a file that the command line does not override.
@@ -340,7 +340,7 @@ pub(super) fn read_json(
     Ok(flags)
 }
 
-/// The file's text. It may be a pipe (`-j <(generate)`), so its reported size means nothing.
+/// The file's text. It may be a pipe (`-j <(generate)`), so its reported size is not used.
 fn text_of(path: &CStr) -> std::io::Result<String> {
     let mut text = String::new();
     let path = std::ffi::OsStr::from_bytes(path.to_bytes());

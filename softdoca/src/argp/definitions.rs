@@ -28,21 +28,21 @@ pub struct Param {
     /// Called with each value.
     pub callback: doca_argp_param_cb_t,
     pub mandatory: bool,
-    /// May be given several times.
+    /// The parameter may be given several times.
     pub multiple: bool,
-    /// Not accepted in the JSON file.
+    /// The parameter is not accepted in the JSON file.
     pub command_line_only: bool,
     /// Excludes all other parameters.
     pub singular: bool,
     /// Accepted after all subcommands of the command it is registered for.
     pub inherited: bool,
-    /// Left out of the usage text.
+    /// The parameter is omitted from the usage text.
     pub hidden: bool,
     registered: bool,
 }
 
 impl Param {
-    /// The flag as users write it.
+    /// The flag as written by users.
     pub fn flag(&self) -> String {
         match (&self.long, &self.short) {
             (Some(long), _) => format!("--{long}"),
@@ -77,12 +77,12 @@ impl Param {
 /// A command, or the program itself.
 #[derive(Debug, Default)]
 pub struct Command {
-    /// Name as users write it.
+    /// Name as written by users.
     pub name: Option<String>,
     pub description: Option<String>,
     /// Called when the command is named.
     pub callback: doca_argp_cmd_cb_t,
-    /// Left out of the usage text.
+    /// The parameter is omitted from the usage text.
     pub hidden: bool,
     /// Parameters in the order of registration.
     pub params: Vec<ParamId>,
@@ -109,7 +109,7 @@ pub struct Definitions {
     /// `true` to ignore JSON keys without a parameter.
     pub ignores_unknown_keys: bool,
     root: Command,
-    // Entries are never removed, so that a stale handle of C stays harmless. Destroyed ones are `None`.
+    // Entries are never removed, so that using a stale C handle is safe. Destroyed entries are `None`.
     params: Vec<Option<Param>>,
     commands: Vec<Option<Command>>,
 }
@@ -142,7 +142,7 @@ impl Definitions {
     /// Looks up a parameter by its handle.
     ///
     /// # Errors
-    /// [`Error::InvalidValue`] if there is none.
+    /// [`Error::InvalidValue`] if it does not exist.
     pub fn param_of(&self, number: usize) -> Result<ParamId> {
         let index = number.wrapping_sub(1);
         match self.params.get(index) {
@@ -154,7 +154,7 @@ impl Definitions {
     /// Looks up a command by its handle.
     ///
     /// # Errors
-    /// [`Error::InvalidValue`] if there is none.
+    /// [`Error::InvalidValue`] if it does not exist.
     pub fn command_of(&self, number: usize) -> Result<CommandId> {
         let index = number.wrapping_sub(1);
         match self.commands.get(index) {
@@ -177,14 +177,14 @@ impl Definitions {
             .expect("identifiers of destroyed commands are not given out")
     }
 
-    /// The parameter for changing its properties.
+    /// The parameter, to change its properties.
     pub fn param_mut(&mut self, id: ParamId) -> &mut Param {
         self.params[id.0]
             .as_mut()
             .expect("identifiers of destroyed parameters are not given out")
     }
 
-    /// The command for changing its properties.
+    /// The command, to change its properties.
     pub fn command_mut(&mut self, id: CommandId) -> &mut Command {
         self.commands[id.0]
             .as_mut()
@@ -220,7 +220,7 @@ impl Definitions {
     ///
     /// # Errors
     /// [`Error::BadState`] if it or the command is already registered, [`Error::Initialization`] if a required property
-    /// is missing, [`Error::InvalidValue`] if one of its names is taken.
+    /// is missing, [`Error::InvalidValue`] if one of its names is already used.
     pub fn register_param(&mut self, command: Option<CommandId>, id: ParamId) -> Result<()> {
         let target = command.map_or(&self.root, |command| self.command(command));
         if self.param(id).registered || target.registered {
@@ -233,7 +233,7 @@ impl Definitions {
             let same = |a: &Option<String>, b: &Option<String>| a.is_some() && a == b;
             same(&param.short, &other.short) || same(&param.long, &other.long)
         });
-        // A program's own flag may hide a short general one, but not a long one, which is also a JSON key.
+        // A program's own flag may hide a short general one, but not a long one, because long names are also JSON keys.
         if taken || argp::is_long(param.long.as_deref()) {
             return Err(Error::InvalidValue.because(format_args!(
                 "another parameter already has a name of {}",
@@ -336,7 +336,7 @@ impl ValueType {
             DOCA_ARGP_TYPE_STRING => Some(ValueType::String),
             DOCA_ARGP_TYPE_INT => Some(ValueType::Int),
             DOCA_ARGP_TYPE_BOOLEAN => Some(ValueType::Boolean),
-            // Releases up to 3.0 number the JSON object where later ones have the device.
+            // Releases up to 3.0 use this number for the JSON object, later ones for the device.
             DOCA_ARGP_TYPE_DEVICE if api <= Api::V3_0 => Some(ValueType::JsonObject),
             DOCA_ARGP_TYPE_JSON_OBJ => Some(ValueType::JsonObject),
             _ if api <= Api::V3_0 => None,

@@ -9,12 +9,12 @@ use super::{Buf, BufHandle, fits, report_outside};
 use crate::error::{Error, Result};
 use crate::memory::Mmap;
 
-/// A set of bufs. Taking and returning one does not allocate.
+/// A set of bufs. Taking and returning a buf does not allocate.
 #[derive(Debug)]
 pub struct BufInventory {
     free: Rc<FreeList>,
-    /// Owned; never shrunk or moved while the inventory lives. Not `Box`es: moving a box asserts unique access to its
-    /// content.
+    /// Owned; never shrunk or moved while the inventory lives. `Box` is not used, because moving a box asserts unique
+    /// access to its content.
     slabs: RefCell<Vec<NonNull<[Buf]>>>,
     count: Cell<usize>,
     started: Cell<bool>,
@@ -70,7 +70,7 @@ impl BufInventory {
         slab.extend((0..count).map(|_| Buf::new(&self.free)));
         let slab = Box::leak(slab.into_boxed_slice());
         self.slabs.borrow_mut().push(NonNull::from(&*slab));
-        // In reverse, so that bufs are handed out in the order of their addresses.
+        // In reverse order, so that bufs are allocated in the order of their addresses.
         slab.iter().rev().for_each(|buf| self.free.push(buf));
         self.count.set(self.count.get() + count);
         Ok(())
@@ -87,12 +87,12 @@ impl BufInventory {
         self.add(count)
     }
 
-    /// Allows taking bufs.
+    /// Permits taking bufs.
     pub fn start(&self) {
         self.started.set(true);
     }
 
-    /// Refuses to hand out further bufs.
+    /// Makes attempts to take bufs fail from now on.
     pub fn stop(&self) {
         self.started.set(false);
     }
@@ -219,7 +219,7 @@ impl BufInventory {
     /// Checks that the inventory can be destroyed.
     ///
     /// # Errors
-    /// [`Error::InUse`] while bufs are taken.
+    /// [`Error::InUse`] while bufs are allocated.
     pub fn check_unused(&self) -> Result<()> {
         match self.count() - self.free_count() {
             0 => Ok(()),
@@ -243,7 +243,7 @@ impl BufInventory {
 impl Drop for BufInventory {
     fn drop(&mut self) {
         if self.count() != self.free_count() {
-            // Lists of other inventories may still link to these bufs: leak them.
+            // Lists of other inventories may still link to these bufs, so they are leaked.
             return;
         }
         for slab in self.slabs.take() {
@@ -254,7 +254,7 @@ impl Drop for BufInventory {
     }
 }
 
-/// A pool of bufs over equal parts of a map. Taking and returning one does not allocate.
+/// A pool of bufs over equal parts of a map. Taking and returning a buf does not allocate.
 #[derive(Debug)]
 pub struct BufPool {
     inventory: BufInventory,
@@ -335,7 +335,7 @@ impl BufPool {
         self.alignment.get()
     }
 
-    /// Allows taking bufs.
+    /// Permits taking bufs.
     ///
     /// # Errors
     /// [`Error::BadState`] if the map is not started or the pool is already started; [`Error::Initialization`] if the
@@ -360,10 +360,10 @@ impl BufPool {
         Ok(())
     }
 
-    /// Refuses to hand out further bufs.
+    /// Makes attempts to take bufs fail from now on.
     ///
     /// # Errors
-    /// [`Error::InUse`] while bufs are taken.
+    /// [`Error::InUse`] while bufs are allocated.
     pub fn stop(&self) -> Result<()> {
         self.check_unused()?;
         self.inventory.stop();
@@ -373,7 +373,7 @@ impl BufPool {
     /// Checks that the pool can be destroyed.
     ///
     /// # Errors
-    /// [`Error::InUse`] while bufs are taken.
+    /// [`Error::InUse`] while bufs are allocated.
     pub fn check_unused(&self) -> Result<()> {
         self.inventory.check_unused()
     }
@@ -451,7 +451,7 @@ mod tests {
         assert_eq!((pool.count(), pool.free_count()), (3, 0));
         assert_eq!(mmap.buf_count(), 3);
         assert_eq!(pool.stop(), Err(Error::InUse));
-        // A buf returned with changed ranges is handed out again with its original ones.
+        // A buf that was returned with changed ranges has its original ranges when it is taken again.
         let (address, middle) = (std::ptr::from_ref(bufs[1]), bufs[1]);
         middle.reuse_by_addr(base, 5).unwrap();
         middle.set_data(base, 3).unwrap();
@@ -478,7 +478,7 @@ mod tests {
         for wrong in [0, 3, 48] {
             assert_eq!(pool.set_alignment(wrong), Err(Error::InvalidValue));
         }
-        // Aligned to 64 bytes, the second one would end beyond the map.
+        // Aligned to 64 bytes, the second buf would end beyond the map.
         pool.set_alignment(64).unwrap();
         assert_eq!(pool.start(), Err(Error::Initialization));
         pool.set_alignment(4).unwrap();

@@ -253,7 +253,7 @@ macro_rules! crypt_task {
             unsafe { put_limit(devinfo, max_list_num_elem, MAX_BUF_LIST_LEN as u32) }
         }
 
-        /// Sets the task's key; not while it is in flight.
+        /// Sets the task's key; not allowed while the task is in flight.
         ///
         /// # Safety
         /// The task is NULL or live, and not used by another thread during the call; the key is NULL or live.
@@ -278,8 +278,8 @@ macro_rules! crypt_task {
             unsafe { get(task, |body| body.key_ptr().cast_mut().cast()) }
         }
 
-        /// Sets the task's initialization vector, which is copied; not while it is in flight. A vector that is too long
-        /// makes the task fail.
+        /// Sets the task's initialization vector, which is copied; not allowed while the task is in flight. A vector
+        /// that is too long makes the task fail.
         ///
         /// # Safety
         /// The task is NULL or live, and not used by another thread during the call; `iv` is NULL or has `iv_length`
@@ -458,7 +458,7 @@ mod tests {
         }
     }
 
-    /// Arguments of a task's allocation besides its bufs.
+    /// Arguments of a task's allocation in addition to its bufs.
     #[derive(Clone, Copy)]
     struct With<'a> {
         key: &'a OwnKey,
@@ -693,7 +693,7 @@ mod tests {
                 room,
                 Error::InvalidValue,
             ),
-            // Shorter than the additional authenticated data.
+            // A source shorter than the additional authenticated data.
             (bufs.data(&memory.mmap, 0, 3), room, Error::InvalidValue),
             (data, bufs.room(&memory.mmap, 100, 23), Error::TooBig),
             (data, bufs.room(&read_only.mmap, 0, 64), Error::NotPermitted),

@@ -1,6 +1,6 @@
 //! `doca_argp.h`: arguments of programs.
 //!
-//! Handles are numbers, not pointers: a stale one is refused and never dereferenced.
+//! Handles are numbers, not pointers: a stale handle is refused and never dereferenced.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::{from_mut, null, null_mut};
@@ -25,7 +25,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::log::{self, Level, Origin};
 
-/// Handles are multiples of this number, so that they look like aligned pointers, and never NULL.
+/// Handles are multiples of this number, so that they resemble aligned pointers, and are never NULL.
 const STEP: usize = 16;
 
 fn handle<T>(number: usize) -> *mut T {
@@ -234,7 +234,7 @@ pub unsafe extern "C" fn doca_argp_disable_pedantic_config_parsing() -> doca_err
     })
 }
 
-/// Sets the callback for messages to the user; `DOCA_ERROR_ALREADY_EXIST` if there is one.
+/// Sets the callback for messages to the user; `DOCA_ERROR_ALREADY_EXIST` if it is already set.
 ///
 /// # Safety
 /// `callback` is NULL or a function of that type.
@@ -451,7 +451,7 @@ unsafe fn put_level(
     })
 }
 
-/// Gets the log level of the program: from the arguments, or the global one.
+/// Gets the log level of the program: from the arguments, or else the global level.
 ///
 /// # Safety
 /// `log_level` is NULL or writable.
@@ -461,7 +461,7 @@ pub unsafe extern "C" fn doca_argp_get_log_level(log_level: *mut c_int) -> doca_
     unsafe { put_level(log_level, Origin::Program, |session| session.levels.program) }
 }
 
-/// Gets the log level of the SDK: from the arguments, or the global one.
+/// Gets the log level of the SDK: from the arguments, or else the global level.
 ///
 /// # Safety
 /// `log_level` is NULL or writable.
@@ -475,7 +475,7 @@ pub unsafe extern "C" fn doca_argp_get_sdk_log_level(log_level: *mut c_int) -> d
 #[repr(transparent)]
 struct Opaque<T>(*mut T);
 
-// Not derived: that would require `T: Clone`.
+// Not derived, because that would require `T: Clone`.
 impl<T> Clone for Opaque<T> {
     fn clone(&self) -> Self {
         *self
@@ -508,7 +508,7 @@ struct Session {
     levels: LogLevels,
     /// Strings to which the program may keep pointers.
     kept: Vec<CString>,
-    /// Pointers to some of them, NULL-terminated.
+    /// Pointers to some of these strings, NULL-terminated.
     dpdk_arguments: Vec<Opaque<c_char>>,
 }
 
@@ -547,7 +547,7 @@ fn end() -> Result<()> {
         .ok_or_else(none)
 }
 
-/// Runs `action` on the session. It must not call the program, whose callbacks use the session themselves.
+/// Runs `action` on the session. `action` must not call the program, whose callbacks use the session themselves.
 fn with<T>(action: impl FnOnce(&mut Session) -> Result<T>) -> Result<T> {
     let mut session = SESSION.lock().unwrap_or_else(PoisonError::into_inner);
     action(session.as_mut().ok_or_else(none)?)
@@ -605,7 +605,7 @@ unsafe fn start(argc: c_int, argv: *mut *mut c_char) -> Result<()> {
     let mut outcome = parse(false)?;
     if matches!(outcome, Ok(Outcome::Version)) {
         show_version()?;
-        // The program's own callback may allow it to continue.
+        // The program's own callback may return and let it continue.
         outcome = parse(true)?;
     }
     match outcome {
@@ -725,7 +725,7 @@ unsafe fn call(
     }
 }
 
-/// A device in C; the program owns it, except for the string.
+/// A device for C; the program owns it, except for the string.
 fn device(argument: DeviceArgument) -> Result<doca_argp_device_ctx> {
     Ok(doca_argp_device_ctx {
         dev: open(argument.device)?,
@@ -736,7 +736,7 @@ fn device(argument: DeviceArgument) -> Result<doca_argp_device_ctx> {
     })
 }
 
-/// Opens a device for the program, through the program's callback if there is one.
+/// Opens a device for the program, with the program's callback if it has registered one.
 fn open(device: Arc<Device>) -> Result<*mut doca_dev> {
     let Some((callback, argument)) = with(|session| Ok(session.dev_open))? else {
         return Ok(give_device(device));
@@ -793,7 +793,7 @@ fn show_usage(scope: Option<&Scope>) -> Result<()> {
     Ok(())
 }
 
-/// Tells the user why the arguments are refused.
+/// Informs the user why the arguments are refused.
 fn complain(text: &str) -> Result<()> {
     let (logger, name) = with(|session| {
         let name = session.definitions.program_name.as_ref();
@@ -860,7 +860,7 @@ mod tests {
     use super::super::testing::{child, keep_devices_open};
     use super::*;
 
-    /// A process has one parser, so tests run one at a time.
+    /// A process has only one parser, so tests run sequentially.
     struct Parser(#[allow(dead_code, reason = "held")] MutexGuard<'static, ()>);
 
     impl Parser {
@@ -1074,7 +1074,7 @@ mod tests {
         assert_eq!(start(&["--again"]), DOCA_ERROR_NOT_SUPPORTED);
         let complaints = COMPLAINTS.lock().unwrap();
         assert_eq!(complaints.len(), 1, "{complaints:?}");
-        // The program's name and the flag, in which nothing is formatted.
+        // The program's name and the flag, without formatting.
         assert!(
             complaints[0].starts_with("tester: --100%s "),
             "{complaints:?}"

@@ -121,7 +121,7 @@ pub unsafe extern "C" fn doca_buf_set_data(
     guard(|| unsafe { borrow(buf) }?.set_data(data.addr() as u64, data_len))
 }
 
-/// Sets the length of the data to 0; its start stays the same.
+/// Sets the length of the data to 0; its start does not change.
 ///
 /// # Safety
 /// `buf` is NULL or live.
@@ -134,7 +134,7 @@ pub unsafe extern "C" fn doca_buf_reset_data_len(buf: *mut doca_buf) -> doca_err
     })
 }
 
-/// Gets the next buf of the list, NULL after the last.
+/// Gets the next buf of the list, NULL after the last buf.
 ///
 /// # Safety
 /// `buf` is NULL or live; `next_buf` is NULL or writable.
@@ -408,7 +408,7 @@ pub unsafe extern "C" fn doca_buf_arr_set_params(
     guard(|| unsafe { borrow(buf_arr)?.set_elements(share(mmap)?, elem_size, start_offset) })
 }
 
-/// `DOCA_ERROR_BAD_STATE`: an array is started for a GPU or the DPA, neither of which can be set.
+/// Returns `DOCA_ERROR_BAD_STATE`: an array can be started only for a GPU or the DPA, neither of which can be set.
 ///
 /// # Safety
 /// `buf_arr` is NULL or live.
@@ -421,7 +421,7 @@ pub unsafe extern "C" fn doca_buf_arr_start(buf_arr: *mut doca_buf_arr) -> doca_
     })
 }
 
-/// Does nothing: an array cannot be started.
+/// Has no effect, because an array cannot be started.
 ///
 /// # Safety
 /// `buf_arr` is NULL or live.

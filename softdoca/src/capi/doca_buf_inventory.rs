@@ -38,7 +38,7 @@ pub unsafe extern "C" fn doca_buf_inventory_create(
     })
 }
 
-/// Destroys an inventory; `DOCA_ERROR_IN_USE` while bufs are taken.
+/// Destroys an inventory; `DOCA_ERROR_IN_USE` while bufs are allocated.
 ///
 /// # Safety
 /// `inventory` is NULL or live, and invalid after success.
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn doca_buf_inventory_stop(
     guard(|| unsafe { borrow(inventory) }.map(BufInventory::stop))
 }
 
-/// Takes a buf with data.
+/// Takes a buf with data from an inventory.
 ///
 /// # Safety
 /// The handles are NULL or live, the inventory not used by another thread during the call; `buf` is NULL or writable.
@@ -111,7 +111,7 @@ pub unsafe extern "C" fn doca_buf_inventory_buf_get_by_args(
     })
 }
 
-/// Takes a buf without data.
+/// Takes a buf without data from an inventory.
 ///
 /// # Safety
 /// As [`doca_buf_inventory_buf_get_by_args`].
@@ -127,7 +127,7 @@ pub unsafe extern "C" fn doca_buf_inventory_buf_get_by_addr(
     unsafe { doca_buf_inventory_buf_get_by_args(inventory, mmap, addr, len, addr, 0, buf) }
 }
 
-/// Takes a buf whose range is all data.
+/// Takes a buf whose data is its whole range.
 ///
 /// # Safety
 /// As [`doca_buf_inventory_buf_get_by_args`].
@@ -145,7 +145,7 @@ pub unsafe extern "C" fn doca_buf_inventory_buf_get_by_data(
     }
 }
 
-/// Sets a buf's range and data within its memory map; its links to other bufs stay.
+/// Sets a buf's range and data within its memory map; its links to other bufs are kept.
 ///
 /// # Safety
 /// `buf` is NULL or live.
@@ -178,7 +178,7 @@ pub unsafe extern "C" fn doca_buf_inventory_buf_reuse_by_addr(
     unsafe { doca_buf_inventory_buf_reuse_by_args(buf, addr, len, addr, 0) }
 }
 
-/// Sets a buf's range, all of it data.
+/// Sets a buf's range, all of which becomes its data.
 ///
 /// # Safety
 /// `buf` is NULL or live.
@@ -333,7 +333,7 @@ pub unsafe extern "C" fn doca_buf_pool_create(
     })
 }
 
-/// Destroys a pool; `DOCA_ERROR_IN_USE` while bufs are taken.
+/// Destroys a pool; `DOCA_ERROR_IN_USE` while bufs are allocated.
 ///
 /// # Safety
 /// `buf_pool` is NULL or live, and invalid after success.
@@ -359,7 +359,7 @@ pub unsafe extern "C" fn doca_buf_pool_start(buf_pool: *mut doca_buf_pool) -> do
     guard(|| unsafe { borrow(buf_pool) }?.start())
 }
 
-/// Stops a pool; `DOCA_ERROR_IN_USE` while bufs are taken.
+/// Stops a pool; `DOCA_ERROR_IN_USE` while bufs are allocated.
 ///
 /// # Safety
 /// `buf_pool` is NULL or live.
@@ -369,7 +369,7 @@ pub unsafe extern "C" fn doca_buf_pool_stop(buf_pool: *mut doca_buf_pool) -> doc
     guard(|| unsafe { borrow(buf_pool) }?.stop())
 }
 
-/// Takes a buf without data.
+/// Takes a buf without data from an inventory.
 ///
 /// # Safety
 /// `buf_pool` is NULL or live, and not used by another thread during the call; `buf` is NULL or writable.

@@ -111,7 +111,7 @@ pub unsafe extern "C" fn doca_clock_get_timestamp(
     guard(|| unsafe { put(clock_ts, reading(borrow(clock)?.read(clock_type)?)) })
 }
 
-/// Reads two clocks at the same moment.
+/// Reads two clocks at the same time.
 ///
 /// # Safety
 /// `clock` is NULL or live; the out-parameters are NULL or writable.

@@ -197,7 +197,7 @@ pub unsafe extern "C" fn doca_comch_server_destroy(
     })
 }
 
-/// Sets the maximum message size in bytes; before the start, and to the same value on the clients' side.
+/// Sets the maximum message size in bytes; only before the start, and to the same value on the clients' side.
 ///
 /// # Safety
 /// `comch_server` is NULL or a live server.
@@ -213,7 +213,7 @@ pub unsafe extern "C" fn doca_comch_server_set_max_msg_size(
     })
 }
 
-/// Sets the maximum number of received messages queued for progress; before the start.
+/// Sets the maximum number of received messages queued for progress; only before the start.
 ///
 /// # Safety
 /// `comch_server` is NULL or a live server.
@@ -277,7 +277,7 @@ pub unsafe extern "C" fn doca_comch_client_destroy(
     })
 }
 
-/// Sets the maximum message size in bytes; before the start, and to the same value as on the server.
+/// Sets the maximum message size in bytes; only before the start, and to the same value as on the server.
 ///
 /// # Safety
 /// `comch_client` is NULL or a live client.
@@ -293,7 +293,7 @@ pub unsafe extern "C" fn doca_comch_client_set_max_msg_size(
     })
 }
 
-/// Sets the maximum number of received messages queued for progress; before the start.
+/// Sets the maximum number of received messages queued for progress; only before the start.
 ///
 /// # Safety
 /// `comch_client` is NULL or a live client.
@@ -333,14 +333,14 @@ pub unsafe extern "C" fn doca_comch_client_get_connection(
         // SAFETY: guaranteed by the caller.
         let ctx = unsafe { borrow(comch_client) }?;
         let own = ctx.driver_as::<Client>()?.connection()?;
-        // The client keeps a reference; the handle has none.
+        // The client keeps a reference; the handle does not own one.
         let handle = Arc::as_ptr(&own).cast_mut().cast();
         // SAFETY: guaranteed by the caller.
         unsafe { put(connection, handle) }
     })
 }
 
-/// Sets the callbacks and the number of a server's send tasks; before the start.
+/// Sets the callbacks and the number of a server's send tasks; only before the start.
 ///
 /// # Safety
 /// `comch_server` is NULL or a live server; the callbacks are NULL or functions of that type.
@@ -359,7 +359,7 @@ pub unsafe extern "C" fn doca_comch_server_task_send_set_conf(
     })
 }
 
-/// Sets the callbacks and the number of a client's send tasks; before the start.
+/// Sets the callbacks and the number of a client's send tasks; only before the start.
 ///
 /// # Safety
 /// `comch_client` is NULL or a live client; the callbacks are NULL or functions of that type.
@@ -445,7 +445,7 @@ pub unsafe extern "C" fn doca_comch_task_send_as_task(
     NonNull::new(task).map_or(null_mut(), |task| task.as_ptr().cast())
 }
 
-/// Sets the callback for received messages; before the start.
+/// Sets the callback for received messages; only before the start.
 ///
 /// # Safety
 /// `comch_server` is NULL or a live server; the callback is NULL or a function of that type.
@@ -461,7 +461,7 @@ pub unsafe extern "C" fn doca_comch_server_event_msg_recv_register(
     })
 }
 
-/// Sets the callback for received messages; before the start.
+/// Sets the callback for received messages; only before the start.
 ///
 /// # Safety
 /// `comch_client` is NULL or a live client; the callback is NULL or a function of that type.
@@ -477,7 +477,7 @@ pub unsafe extern "C" fn doca_comch_client_event_msg_recv_register(
     })
 }
 
-/// Sets the callbacks for connecting and disconnecting clients; before the start.
+/// Sets the callbacks for connecting and disconnecting clients; only before the start.
 ///
 /// # Safety
 /// `comch_server` is NULL or a live server; the callbacks are NULL or functions of that type.
@@ -496,7 +496,7 @@ pub unsafe extern "C" fn doca_comch_server_event_connection_status_changed_regis
     })
 }
 
-/// Sets the callbacks for new and expired consumers of clients; before the start.
+/// Sets the callbacks for new and expired consumers of clients; only before the start.
 ///
 /// # Safety
 /// `comch_server` is NULL or a live server; the callbacks are NULL or functions of that type.
@@ -515,7 +515,7 @@ pub unsafe extern "C" fn doca_comch_server_event_consumer_register(
     })
 }
 
-/// Sets the callbacks for new and expired consumers of the server; before the start.
+/// Sets the callbacks for new and expired consumers of the server; only before the start.
 ///
 /// # Safety
 /// `comch_client` is NULL or a live client; the callbacks are NULL or functions of that type.
@@ -550,7 +550,7 @@ pub unsafe extern "C" fn doca_comch_cap_client_is_supported(
 ) -> doca_error_t {
     guard(|| match is_of_dpu(devinfo)? {
         false => Ok(()),
-        // An expected answer, which is not logged as an error.
+        // A regular result, which is not logged as an error.
         true => Err(Error::NotSupported),
     })
 }
@@ -808,7 +808,7 @@ pub unsafe extern "C" fn doca_comch_consumer_destroy(
     })
 }
 
-/// The id by which producers of the peer name this consumer.
+/// The id by which producers of the peer address this consumer.
 ///
 /// # Safety
 /// `consumer` is NULL or a live consumer; `id` is NULL or writable.
@@ -832,7 +832,7 @@ pub unsafe extern "C" fn doca_comch_consumer_as_ctx(
     consumer.cast()
 }
 
-/// Sets the callbacks and the number of receive tasks; before the start.
+/// Sets the callbacks and the number of receive tasks; only before the start.
 ///
 /// # Safety
 /// `consumer` is NULL or a live consumer; the callbacks are NULL or functions of that type.
@@ -925,7 +925,7 @@ pub unsafe extern "C" fn doca_comch_consumer_task_post_recv_get_producer_id(
     })
 }
 
-/// Immediate data of the received message, valid until the task is submitted or freed; NULL if there is none.
+/// Immediate data of the received message, valid until the task is submitted or freed; NULL if the message has none.
 ///
 /// # Safety
 /// `task` is NULL or a live task.
@@ -939,7 +939,7 @@ pub unsafe extern "C" fn doca_comch_consumer_task_post_recv_get_imm_data(
     })
 }
 
-/// Length of the immediate data in bytes; 0 if there is none.
+/// Length of the immediate data in bytes; 0 if the message has none.
 ///
 /// # Safety
 /// `task` is NULL or a live task.
@@ -964,7 +964,7 @@ pub unsafe extern "C" fn doca_comch_consumer_task_post_recv_as_task(
     task.cast()
 }
 
-/// Sets the maximum length of received immediate data in bytes; before the start. A longer one fails the receive task.
+/// Sets the maximum length of received immediate data in bytes; only before the start. Longer data fails the receive task.
 ///
 /// # Safety
 /// `consumer` is NULL or a live consumer.
@@ -1102,7 +1102,7 @@ pub unsafe extern "C" fn doca_comch_producer_destroy(
     })
 }
 
-/// The id by which consumers of the peer name this producer.
+/// The id by which consumers of the peer address this producer.
 ///
 /// # Safety
 /// `producer` is NULL or a live producer; `id` is NULL or writable.
@@ -1126,7 +1126,7 @@ pub unsafe extern "C" fn doca_comch_producer_as_ctx(
     producer.cast()
 }
 
-/// Sets the callbacks and the number of send tasks; before the start.
+/// Sets the callbacks and the number of send tasks; only before the start.
 ///
 /// # Safety
 /// `producer` is NULL or a live producer; the callbacks are NULL or functions of that type.
@@ -1251,7 +1251,8 @@ pub unsafe extern "C" fn doca_comch_producer_task_send_as_task(
     task.cast()
 }
 
-/// Sets the task's immediate data, which is copied; not while it is in flight. Data longer than the limit is ignored.
+/// Sets the task's immediate data, which is copied; not allowed while the task is in flight. Data longer than the limit
+/// is ignored.
 ///
 /// # Safety
 /// `task` is NULL or a live task; `imm_data` is NULL or readable for `imm_data_len` bytes.
@@ -1267,14 +1268,14 @@ pub unsafe extern "C" fn doca_comch_producer_task_send_set_imm_data(
             if let (Some(body), Ok(immediate)) =
                 (sent_body(task), bytes(imm_data, imm_data_len as usize))
             {
-                // The error is logged; the function cannot return it.
+                // The error is logged, because the function cannot return it.
                 let _ = body.set_immediate(immediate);
             }
         }
     });
 }
 
-/// The task's copy of its immediate data; NULL if there is none.
+/// The task's copy of its immediate data; NULL if it has none.
 ///
 /// # Safety
 /// `task` is NULL or a live task.

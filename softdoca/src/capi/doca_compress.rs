@@ -69,7 +69,7 @@ unsafe fn checksums<H: Handle<Engine = TaskOf<Work>>>(task: *const H) -> Checksu
     })
 }
 
-/// Defines a kind of task: its limits and checksums here, the rest through [`task_functions!`].
+/// Defines a kind of task: its limits and checksums here, its other functions with [`task_functions!`].
 macro_rules! compress_task {
     (
         $task:ident, pool $pool:ident: $get_max_buf_size:ident, $get_max_buf_list_len:ident, $get_crc:ident;
@@ -646,7 +646,7 @@ mod tests {
         assert!(memory.read(500_000, 150_000) == content);
     }
 
-    /// Programs may read checksums late, when source, destination and properties are already in use for other data.
+    /// Programs may read checksums late, when source, destination and properties have already been reused.
     #[test]
     fn checksums_are_unaffected_by_later_changes() {
         let (compress, memory, bufs) = (start(), Memory::local(1 << 20), Bufs::new());
@@ -787,7 +787,8 @@ mod tests {
         }
     }
 
-    /// The program gets the first completions before the last tasks are started, and other contexts wait less.
+    /// The program gets the first completions before the last tasks are started, which reduces the wait of other
+    /// contexts.
     #[test]
     fn progress_runs_a_part_of_the_pending_slow_tasks() {
         let (compress, memory, bufs) = (start(), Memory::local(1 << 20), Bufs::new());

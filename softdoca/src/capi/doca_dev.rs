@@ -184,8 +184,8 @@ pub unsafe extern "C" fn doca_dev_open(
 /// Closes a device: `DOCA_ERROR_IN_USE` if this is the last close and a running context or a started map uses it. Other
 /// objects created from it stay valid.
 ///
-/// NULL is accepted: no error is documented for it, and programs close handles that they have closed and cleared
-/// before.
+/// NULL is accepted: no error is documented for it, and programs close handles that they have already closed and
+/// cleared.
 ///
 /// # Safety
 /// `dev` is NULL or live; one open of it is undone.
@@ -491,7 +491,7 @@ pub unsafe extern "C" fn doca_dev_rep_as_devinfo(
     })
 }
 
-/// Writes an address to a buffer that is at least as long.
+/// Writes an address to a buffer; fails if the buffer is shorter than the address.
 ///
 /// # Safety
 /// `out` is NULL or is writable for `size` bytes.
@@ -503,7 +503,7 @@ unsafe fn put_bytes(out: *mut u8, size: u32, bytes: &[u8]) -> Result<()> {
             bytes.len()
         )));
     }
-    // SAFETY: there is room for them, guaranteed by the caller.
+    // SAFETY: the caller guarantees that there is enough space.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), out, bytes.len()) };
     Ok(())
 }
@@ -588,7 +588,8 @@ pub unsafe extern "C" fn doca_devinfo_rep_cap_is_filter_emulated_supported(
     guard(|| unsafe { put(filter_emulated_supported, representors(devinfo).map(|_| 1)?) })
 }
 
-/// The representors of a device. Its lack of any is not logged as an error, because programs ask every device.
+/// The representors of a device. A device without representors is not logged as an error, because programs query every
+/// device.
 ///
 /// # Errors
 /// [`Error::NotSupported`] if it has none.
@@ -643,7 +644,7 @@ pub unsafe extern "C" fn doca_devinfo_rep_get_iface_name(
     })
 }
 
-/// Always 0: there are no hotplugged functions.
+/// Always 0, because hotplugged functions do not exist.
 ///
 /// # Safety
 /// `devinfo_rep` is NULL or live; the out-parameter is NULL or writable.

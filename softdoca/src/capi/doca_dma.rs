@@ -181,7 +181,7 @@ mod tests {
             // SAFETY: the array has that many bytes.
             let read_onward = unsafe { onward.read_into(addr, bytes.as_mut_ptr(), 8) };
             assert_eq!(read_onward, Err(Error::NotFound), "{placement:?}");
-            // After another export it is available to new importers.
+            // After another export, the memory is available to new importers.
             theirs.mmap.start().expect("the range is mapped");
             let again = theirs.import(ExportKind::Pci);
             assert_eq!(read(&again), 0, "{placement:?}");
@@ -484,7 +484,7 @@ mod tests {
             );
             doca_dma_task_memcpy_set_src(null_mut(), null_mut());
             doca_dma_task_memcpy_set_dst(null_mut(), null_mut());
-            // Not allowed after the start.
+            // Not permitted after the start.
             let done = Some(done::<doca_dma_task_memcpy> as _);
             assert_eq!(
                 doca_dma_task_memcpy_set_conf(dma.handle, done, done, 1),
@@ -519,9 +519,9 @@ mod tests {
     struct Doomed {
         pe: *mut doca_abi::doca_pe,
         dma: *mut doca_dma,
-        /// Another context of the engine, which is polled after the first.
+        /// Another context of the engine, which is polled after the first one.
         other: *mut doca_dma,
-        /// References to both right after they were destroyed.
+        /// Numbers of references to both contexts right after they were destroyed.
         left: std::cell::Cell<(usize, usize)>,
         weak: (
             std::rc::Weak<crate::progress::Pe>,

@@ -109,7 +109,7 @@ pub unsafe extern "C" fn doca_ec_matrix_create(
     unsafe { put_matrix(ec, matrix, make) }
 }
 
-/// Creates a coding matrix from the program's factors: that of data block `i` for redundancy block `j` is at `i *
+/// Creates a coding matrix from the program's factors: the factor of data block `i` for redundancy block `j` is at `i *
 /// rdnc_block_count + j`.
 ///
 /// # Safety
@@ -159,8 +159,9 @@ pub unsafe extern "C" fn doca_ec_matrix_create_update(
     }
 }
 
-/// Creates the matrix that recovers the blocks `missing_indices` (ascending): data blocks by their numbers, redundancy
-/// blocks by theirs plus the number of data blocks. `DOCA_ERROR_INVALID_VALUE` also if the loss cannot be recovered.
+/// Creates the matrix that recovers the blocks `missing_indices` (ascending): data blocks are given by their numbers,
+/// redundancy blocks by their numbers plus the number of data blocks. `DOCA_ERROR_INVALID_VALUE` also if the loss
+/// cannot be recovered.
 ///
 /// # Safety
 /// `coding_matrix` is NULL or live; `missing_indices` is NULL or readable for `n_missing` elements; `matrix` is NULL or
@@ -182,7 +183,7 @@ pub unsafe extern "C" fn doca_ec_matrix_create_recover(
     }
 }
 
-/// Destroys a matrix. Tasks that were allocated with it, and matrices that were derived from it, stay valid.
+/// Destroys a matrix. Tasks that were allocated with it, and matrices that were derived from it, remain valid.
 ///
 /// # Safety
 /// `matrix` is NULL or live; it is invalid afterwards.
@@ -196,7 +197,7 @@ fn pools(driver: &Offload<ErasureCoding>) -> &Pools {
     &driver.accelerator().pools
 }
 
-/// Defines a kind of task: its allocation and its matrix here, the rest through [`task_functions!`].
+/// Defines a kind of task: its allocation and its matrix here, its other functions with [`task_functions!`].
 macro_rules! coding_task {
     (
         $task:ident, pool $pool:ident: $allocate_init:ident, $set_matrix:ident, $get_matrix:ident;
@@ -228,7 +229,7 @@ macro_rules! coding_task {
             })
         }
 
-        /// Sets the task's matrix; not while it is in flight.
+        /// Sets the task's matrix; not allowed while the task is in flight.
         ///
         /// # Safety
         /// The task is NULL or live, and not used by another thread during the call; the matrix is NULL or live.
@@ -791,7 +792,7 @@ mod tests {
         let content = pattern(3, 2 * BLOCK);
         for matrix_type in TYPES {
             let parity = redundancy(matrix_type, &content, BLOCK, 1);
-            // The second data block is lost; the encode matrix takes the other two.
+            // The second data block is lost; recovery with the encode matrix uses the other two blocks.
             memory.write(0, &[&content[..BLOCK], &parity].concat());
             let coding = coding(&ec, matrix_type, 2, 1).expect("a matrix");
             let to = bufs.room(&memory.mmap, 10 * BLOCK, BLOCK);

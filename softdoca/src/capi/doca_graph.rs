@@ -70,7 +70,7 @@ pub unsafe extern "C" fn doca_graph_destroy(graph: *mut doca_graph) -> doca_erro
     })
 }
 
-/// Sets the callbacks and the number of instances; before the start.
+/// Sets the callbacks and the number of instances; only before the start.
 ///
 /// # Safety
 /// `graph` is NULL or live, not used by another thread during the call; the callbacks are NULL or functions of that
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn doca_graph_set_conf(
     })
 }
 
-/// Sets the user data for the callbacks; before the start.
+/// Sets the user data for the callbacks; only before the start.
 ///
 /// # Safety
 /// `graph` is NULL or live, not used by another thread during the call.
@@ -134,7 +134,7 @@ unsafe fn add(
     })
 }
 
-/// Adds a node that runs a task of a context; before the start.
+/// Adds a node that runs a task of a context; only before the start.
 ///
 /// # Safety
 /// `graph` and `ctx` are NULL or live, not used by another thread during the call; `node` is NULL or writable.
@@ -148,7 +148,7 @@ pub unsafe extern "C" fn doca_graph_node_create_from_ctx(
     unsafe { add(graph, node, |graph| graph.add_ctx(share_local(ctx)?)) }
 }
 
-/// Adds a node that calls a function; before the start.
+/// Adds a node that calls a function; only before the start.
 ///
 /// # Safety
 /// `graph` is NULL or live, not used by another thread during the call; `cb` is NULL or a function that takes what
@@ -163,7 +163,7 @@ pub unsafe extern "C" fn doca_graph_node_create_from_user(
     unsafe { add(graph, node, |graph| graph.add_function(cb)) }
 }
 
-/// Adds a node that runs an instance of another graph, which must be started; before the start.
+/// Adds a node that runs an instance of another graph, which must be started; only before the start.
 ///
 /// # Safety
 /// The graphs are NULL or live, not used by another thread during the call; `node` is NULL or writable.
@@ -181,7 +181,7 @@ pub unsafe extern "C" fn doca_graph_node_create_from_graph(
     }
 }
 
-/// Adds a dependency: `to` runs only after `from`; before the start. `DOCA_ERROR_NOT_PERMITTED` for a cycle.
+/// Adds a dependency: `to` runs only after `from`; only before the start. `DOCA_ERROR_NOT_PERMITTED` for a cycle.
 ///
 /// # Safety
 /// The handles are NULL or live, not used by another thread during the call.
@@ -195,7 +195,7 @@ pub unsafe extern "C" fn doca_graph_add_dependency(
     guard(|| unsafe { borrow(graph)?.add_dependency(borrow(from)?, borrow(to)?) })
 }
 
-/// Starts a graph, whose nodes are fixed from then on; its contexts must be running.
+/// Starts a graph, whose nodes cannot change afterwards; its contexts must be running.
 ///
 /// # Safety
 /// `graph` is NULL or live, not used by another thread during the call.
@@ -851,7 +851,7 @@ mod tests {
                 doca_task_get_status(task),
                 crate::error::Error::TooBig.code()
             );
-            // The context has stopped: the submission is refused and starts nothing.
+            // The context has stopped: the submission is refused without starting a task.
             assert_eq!(doca_graph_instance_submit(instance), DOCA_ERROR_BAD_STATE);
         }
         assert_eq!(dma.log.completions.borrow().len(), 0);

@@ -298,7 +298,7 @@ pub unsafe extern "C" fn doca_log_unregister_source(source: c_int) -> doca_error
 /// Implementation of `doca_log` for a formatted message. `doca_log` itself is variadic and therefore not a Rust
 /// function: the shared library defines it as a call of this one.
 ///
-/// Messages of unregistered sources are accepted. A NULL `file` or `function` is left out.
+/// Messages of unregistered sources are accepted. A NULL `file` or `function` is omitted.
 ///
 /// # Safety
 /// The strings are NULL or C strings.
@@ -337,7 +337,7 @@ pub unsafe extern "C" fn softdoca_log_formatted(
     })
 }
 
-/// Finds a logger by its address. Loggers are never freed, and the address is only compared, so any pointer is allowed.
+/// Finds a logger by its address. Loggers are never freed, and the address is only compared, so any pointer is valid.
 fn find(logger: *const doca_logger) -> Result<Arc<Logger>> {
     sources::at(logger.cast())
 }
@@ -405,7 +405,7 @@ pub unsafe extern "C" fn doca_logger_set_level(
     })
 }
 
-/// Gets a level.
+/// Gets the level of a logger.
 ///
 /// # Safety
 /// `out` is NULL or writable; `logger` may be any pointer.
@@ -437,7 +437,7 @@ pub unsafe extern "C" fn doca_logger_get_name(
     })
 }
 
-/// Finds a logger in a list; NULL if there is none of this name.
+/// Finds a logger in a list; NULL if there is no logger of this name.
 ///
 /// # Safety
 /// `logger_list` is NULL or a live list; `name` is NULL or a C string.
@@ -481,7 +481,7 @@ impl Sink for Descriptor {
         let line = Line(record).to_string();
         let mut rest = line.as_bytes();
         while !rest.is_empty() {
-            // SAFETY: the program keeps it open, as DOCA requires; a write to a closed one fails.
+            // SAFETY: the program keeps the descriptor open, as DOCA requires; a write to a closed descriptor fails.
             let fd = unsafe { BorrowedFd::borrow_raw(self.0) };
             match rustix::io::write(fd, rest) {
                 Ok(written) => rest = &rest[written..],
@@ -506,12 +506,13 @@ struct Start(*mut c_char);
 unsafe impl Send for Start {}
 
 thread_local! {
-    /// `true` while this thread runs a handler: a message of the handler would overwrite the one it reads.
+    /// `true` while this thread runs a handler, because a message of the handler would overwrite the message that it is
+    /// reading.
     static IN_HANDLER: Cell<bool> = const { Cell::new(false) };
 }
 
 impl Buffer {
-    /// A sink over `capacity` bytes at `start`; at least one, for the NUL.
+    /// A sink over `capacity` bytes at `start`; at least one byte, for the NUL.
     fn new(
         start: *mut c_char,
         capacity: usize,
@@ -567,7 +568,7 @@ pub(super) mod tests {
     use super::super::testing::child;
     use super::*;
 
-    /// Back ends and global limits belong to the process: one test at a time.
+    /// Back ends and global limits belong to the process, so tests run sequentially.
     pub(crate) fn alone() -> MutexGuard<'static, ()> {
         static ONE: Mutex<()> = Mutex::new(());
         ONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -588,7 +589,7 @@ pub(super) mod tests {
         }
     }
 
-    /// Makes a back end drop all messages of the program, whatever the global limits.
+    /// Makes a back end drop all messages of the program, regardless of the global limits.
     unsafe fn silence(backend: *mut doca_log_backend) {
         // SAFETY: a live handle.
         unsafe {
@@ -603,7 +604,7 @@ pub(super) mod tests {
         }
     }
 
-    /// A file that stays open, as a back end's must.
+    /// A file that remains open, as required for a back end.
     fn file() -> File {
         let file = tempfile::tempfile().unwrap();
         std::mem::forget(file.try_clone().unwrap());
@@ -634,7 +635,7 @@ pub(super) mod tests {
     #[test]
     fn buffers_get_one_message_at_a_time() {
         let _alone = alone();
-        // Never freed: a back end lives as long as the process.
+        // Never freed, because a back end exists until the process exits.
         let buffer: &mut [c_char] = Box::leak(vec![1; 64].into_boxed_slice());
         let capacity = buffer.len() - 1;
         let mut backends = [null_mut(); 2];
@@ -954,7 +955,8 @@ pub(super) mod tests {
         }
     }
 
-    /// The function that nearly every program calls first reports it, although softdoca has nothing to log then.
+    /// The function that nearly every program calls first reports the error, although softdoca has no message to log at
+    /// that time.
     #[test]
     fn an_unknown_level_in_the_environment_is_reported_once() {
         let reports = |call, level| {

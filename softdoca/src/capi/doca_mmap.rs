@@ -79,7 +79,7 @@ pub unsafe extern "C" fn doca_mmap_destroy(mmap: *mut doca_mmap) -> doca_error_t
         unsafe { borrow(mmap) }?.check_no_bufs()?;
         // SAFETY: guaranteed by the caller.
         let mmap = unsafe { reclaim(mmap) }?;
-        // Bufs of a thread-safe map may keep it alive, but must not use it any more.
+        // Bufs of a thread-safe map may keep it alive, but must no longer use it.
         mmap.withdraw();
         mmap.release_devices();
         check::destroyed(Object::Mmap);
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn doca_mmap_destroy(mmap: *mut doca_mmap) -> doca_error_t
     })
 }
 
-/// Starts the map: its range can be used.
+/// Starts the map, whose range can then be used.
 ///
 /// # Safety
 /// `mmap` is NULL or live, and no thread writes to the range during the call.
@@ -108,7 +108,7 @@ pub unsafe extern "C" fn doca_mmap_start(mmap: *mut doca_mmap) -> doca_error_t {
     guard(|| unsafe { borrow(mmap) }?.start())
 }
 
-/// Stops the map: its range cannot be used any more, and its exports become invalid.
+/// Stops the map: its range can no longer be used, and its exports become invalid.
 ///
 /// # Safety
 /// `mmap` is NULL or live.

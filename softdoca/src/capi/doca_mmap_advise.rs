@@ -22,7 +22,7 @@ unsafe impl Handle for doca_mmap_advise {
     const KEEPER: Keeper = Keeper::Rc;
 }
 
-// SAFETY: tasks are given out as pointers to what `TaskPool::allocate` made of this body.
+// SAFETY: task handles are pointers to tasks with this body, created by `TaskPool::allocate`.
 unsafe impl Handle for doca_mmap_advise_task_invalidate_cache {
     type Engine = TaskOf<Invalidate>;
 }
@@ -94,7 +94,7 @@ pub unsafe extern "C" fn doca_mmap_advise_task_cache_invalidate_get_max_buf_size
     unsafe { put_limit(devinfo, buf_size, MAX_BUF_SIZE as u64) }
 }
 
-/// Sets the callbacks and the number of tasks; before the start.
+/// Sets the callbacks and the number of tasks; only before the start.
 ///
 /// # Safety
 /// `mmap_advise` is NULL or live, and not used by another thread during the call.
@@ -148,7 +148,7 @@ pub unsafe extern "C" fn doca_mmap_advise_task_invalidate_cache_as_doca_task(
     as_task(task)
 }
 
-/// Sets the task's buf; not while it is in flight.
+/// Sets the task's buf; not allowed while the task is in flight.
 ///
 /// # Safety
 /// `task` is NULL or live, and not used by another thread during the call; the buf is NULL or stays valid while the

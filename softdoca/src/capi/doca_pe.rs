@@ -65,8 +65,8 @@ pub unsafe extern "C" fn doca_pe_destroy(pe: *mut doca_pe) -> doca_error_t {
     })
 }
 
-/// Delivers pending events. Returns 1 if there were any, otherwise 0; in that case it may have slept for up to 1 ms, or
-/// longer if the thread has been idle for more than 5 s; `SOFTDOCA_IDLE` can change that.
+/// Delivers pending events. Returns 1 if there were any, otherwise 0; in the latter case, it may have slept for up to 1
+/// ms, or longer if the thread has been idle for more than 5 s; `SOFTDOCA_IDLE` can change that.
 ///
 /// # Safety
 /// `pe` is NULL or a live engine, not used by another thread during the call.
@@ -93,8 +93,8 @@ fn drop_retired(pe: *mut doca_pe) {
     let _ = unsafe { reclaim_local(pe) }.map(drop);
 }
 
-/// Gets the descriptor that becomes readable when an armed engine has something to do. From now on, the program waits on
-/// it, and calls of progress do not sleep.
+/// Gets the descriptor that becomes readable when an armed engine has events to process. From now on, the program is
+/// expected to wait on it, and calls of progress do not sleep.
 ///
 /// # Safety
 /// `pe` is NULL or a live engine; `handle` is NULL or writable.
@@ -113,8 +113,8 @@ pub unsafe extern "C" fn doca_pe_get_notification_handle(
     })
 }
 
-/// Arms the engine: its descriptor becomes readable at the next event. A pending event is delivered now, and the
-/// descriptor is readable immediately.
+/// Arms the engine: its descriptor becomes readable at the next event. A pending event is delivered immediately, in
+/// which case the descriptor is readable immediately.
 ///
 /// # Safety
 /// As [`doca_pe_progress`].
@@ -124,11 +124,11 @@ pub unsafe extern "C" fn doca_pe_request_notification(pe: *mut doca_pe) -> doca_
         // SAFETY: guaranteed by the caller.
         let pe = unsafe { share_local(pe) }?;
         pe.set_notifies();
-        // A wake-up older than the request is irrelevant: programs need not have cleared the last notification.
+        // A wake-up before the request is irrelevant; programs are not required to clear the last notification.
         pe.wake().drain();
         if pe.arm() != Arming::Armed {
-            // An event was delivered while arming. The program waits on the descriptor now: make it readable, so that
-            // the program continues with the results of its callbacks.
+            // An event was delivered while arming. The program will now wait on the descriptor, so it is made readable,
+            // and the program continues with the results of its callbacks.
             pe.wake().ring();
         }
         Ok(())
@@ -154,7 +154,7 @@ pub unsafe extern "C" fn doca_pe_clear_notification(
     })
 }
 
-/// Accepted without effect: both modes poll all contexts, which is cheap.
+/// Accepted without effect: both modes poll all contexts, which is inexpensive.
 ///
 /// # Safety
 /// `pe` is NULL or a live engine.
@@ -215,7 +215,8 @@ pub unsafe extern "C" fn doca_task_submit(task: *mut doca_task) -> doca_error_t 
     guard(|| answer(unsafe { borrow(task) }?.submit()))
 }
 
-/// As [`doca_task_submit`], with the arguments checked: most errors that would fail the task are returned immediately.
+/// As [`doca_task_submit`], with the arguments checked: most errors with which the task would fail are returned
+/// immediately.
 ///
 /// # Safety
 /// As [`doca_task_submit`].
@@ -225,7 +226,7 @@ pub unsafe extern "C" fn doca_task_try_submit(task: *mut doca_task) -> doca_erro
     guard(|| answer(unsafe { borrow(task) }?.try_submit()))
 }
 
-/// As [`doca_task_submit`]. A task never waits for others to be submitted, whatever the flags; unknown flags are
+/// As [`doca_task_submit`]. A task never waits for the submission of others, regardless of the flags; unknown flags are
 /// `DOCA_ERROR_INVALID_VALUE`.
 ///
 /// # Safety
@@ -336,7 +337,7 @@ pub unsafe extern "C" fn doca_task_batch_try_submit(
     guard(|| batch_unsupported(task_batch))
 }
 
-/// Does nothing: batches do not exist.
+/// Has no effect, because batches do not exist.
 ///
 /// # Safety
 /// Safe for any pointer: it is not dereferenced.
@@ -354,7 +355,7 @@ pub unsafe extern "C" fn doca_task_batch_get_status(
     guard(|| batch_unsupported(task_batch))
 }
 
-/// Does nothing: batches do not exist.
+/// Has no effect, because batches do not exist.
 ///
 /// # Safety
 /// Safe for any pointer: it is not dereferenced.
@@ -427,12 +428,12 @@ pub(super) fn give_ctx<H: Handle<Engine = Ctx>>(ctx: Rc<Ctx>) -> *mut H {
 /// # Safety
 /// `handle` is NULL or a live handle from [`give_ctx`].
 pub(super) unsafe fn share_ctx<H: Handle<Engine = Ctx>>(handle: *const H) -> Result<Rc<Ctx>> {
-    // SAFETY: guaranteed by the caller; one thread at a time uses a context.
+    // SAFETY: guaranteed by the caller; a context is used by one thread at a time.
     unsafe { share_local(handle) }
 }
 
 /// Destroys a context of any kind: detaches it from its engine and drops the handle's reference. `active` is the error
-/// of a context that is not idle: the documentation has `IN_USE` for some kinds and `BAD_STATE` for others.
+/// of a context that is not idle: the documentation specifies `IN_USE` for some kinds and `BAD_STATE` for others.
 ///
 /// # Safety
 /// As [`share_ctx`]; on success the handle is invalid.
@@ -469,7 +470,7 @@ pub unsafe extern "C" fn doca_ctx_stop(ctx: *mut doca_ctx) -> doca_error_t {
     guard(|| unsafe { share_ctx(ctx) }?.stop())
 }
 
-/// Does nothing: tasks start when they are submitted, whatever the flags.
+/// Has no effect: tasks start when they are submitted, regardless of the flags.
 ///
 /// # Safety
 /// Safe for any pointer: it is not dereferenced.

@@ -44,7 +44,7 @@ unsafe impl Handle for doca_rdma {
     const KEEPER: Keeper = Keeper::Rc;
 }
 
-// SAFETY: connections are given out as pointers to what the instance owns; they live as long as its run.
+// SAFETY: connection handles are pointers to connections that the instance owns until its run ends.
 unsafe impl Handle for doca_rdma_connection {
     type Engine = Connection;
 }
@@ -200,7 +200,7 @@ pub unsafe extern "C" fn doca_rdma_as_ctx(rdma: *mut doca_rdma) -> *mut doca_ctx
     rdma.cast()
 }
 
-/// Sets the callbacks for connection state changes. The one for requests may be NULL.
+/// Sets the callbacks for connection state changes. The callback for requests may be NULL.
 ///
 /// # Safety
 /// As [`with`]; the callbacks are NULL or functions of their types.
@@ -324,7 +324,7 @@ pub unsafe extern "C" fn doca_rdma_cap_task_receive_get_max_dst_buf_list_len(
 ) -> doca_error_t {
     guard(|| {
         not_null(devinfo)?;
-        // Its page has no error for a type that is not supported.
+        // The documentation specifies no error for a type that is not supported.
         check_transport_type(transport_type).map_err(|_| Error::InvalidValue)?;
         // SAFETY: guaranteed by the caller.
         unsafe { put(max_buf_list_len, limits::BUF_LIST_LEN) }
@@ -346,7 +346,8 @@ pub unsafe extern "C" fn doca_rdma_cap_transport_type_is_supported(
     })
 }
 
-/// Copies `num_entries` GIDs of a device, starting at `start_index`: the link-local one, then that of its IPv4 address.
+/// Copies `num_entries` GIDs of a device, starting at `start_index`: the link-local GID, then the GID of its IPv4
+/// address.
 ///
 /// # Safety
 /// `devinfo` is NULL or live; `gid_array` is NULL or writable for `num_entries` GIDs.
@@ -427,7 +428,7 @@ pub unsafe extern "C" fn doca_rdma_connect(
     })
 }
 
-/// Disconnects a connection; its tasks in flight fail. No effect on a closed connection.
+/// Disconnects a connection; its tasks in flight fail. Has no effect on a closed connection.
 ///
 /// # Safety
 /// `rdma_connection` is NULL or a connection of a live instance, not used by another thread during the call.
@@ -530,7 +531,7 @@ pub unsafe extern "C" fn doca_rdma_addr_destroy(addr: *mut doca_rdma_addr) -> do
             return Err(Error::NotPermitted
                 .because("the address of a connection's peer is destroyed with the connection"));
         }
-        // The handle's reference and this one.
+        // The handle's reference and `shared`.
         if Arc::strong_count(&shared) > 2 {
             return Err(Error::BadState.because("an RDMA connection uses the address"));
         }
@@ -578,7 +579,7 @@ pub unsafe extern "C" fn doca_rdma_start_listen_to_port(
     guard(|| unsafe { with(rdma, |ctx, rdma| rdma.listen(ctx, port)) })
 }
 
-/// Stops listening at a port. Connections stay.
+/// Stops listening at a port. Existing connections remain open.
 ///
 /// # Safety
 /// As [`doca_rdma_start_listen_to_port`].
@@ -661,7 +662,7 @@ pub unsafe extern "C" fn doca_rdma_connection_reject(
     })
 }
 
-/// Gets the address that a connection was made to, valid until it is closed; for an accepted connection, the peer's
+/// Gets the address to which a connection was made, valid until it is closed; for an accepted connection, the peer's
 /// address with the local port, valid as long as the connection's handle. NULL for an exported connection.
 ///
 /// # Safety
@@ -864,7 +865,7 @@ pub unsafe extern "C" fn doca_rdma_task_receive_get_result_len(
     unsafe { received(task) }.map_or(0, |received| received.len)
 }
 
-/// The immediate value, with its bytes as sent; 0 if there is none.
+/// The immediate value, with its bytes as sent; 0 if the message has none.
 ///
 /// # Safety
 /// As [`doca_rdma_task_receive_get_dst_buf`].

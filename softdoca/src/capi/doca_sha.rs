@@ -126,7 +126,7 @@ macro_rules! hash_task {
         $set_conf:ident($callback:ident), $alloc_init:ident, $as_task:ident,
         $set_src:ident, $get_src:ident, $set_dst:ident, $get_dst:ident, $set_algorithm:ident, $get_algorithm:ident
     ) => {
-        /// Sets the callbacks and the binary logarithm of the number of tasks; before the start.
+        /// Sets the callbacks and the binary logarithm of the number of tasks; only before the start.
         ///
         /// # Safety
         /// `sha` is NULL or live, and not used by another thread during the call.
@@ -182,7 +182,7 @@ macro_rules! hash_task {
             as_task(task)
         }
 
-        /// Sets the task's source; not while it is in flight.
+        /// Sets the task's source; not allowed while the task is in flight.
         ///
         /// # Safety
         /// The task is NULL or live, and not used by another thread during the call; the buf is NULL or stays valid
@@ -467,7 +467,7 @@ mod tests {
             assert_eq!(sha.run(task), 0);
             assert_eq!(to.data_len(), len);
             assert_eq!(hex(&memory.read(1000, len)), ABC[index]);
-            // The same task with another source; existing data stays before the digest.
+            // The same task with another source; existing data is kept before the digest.
             let Some(expected) = OF_LONGER.get(index) else {
                 continue;
             };
@@ -564,7 +564,7 @@ mod tests {
                 assert_eq!(doca_sha_task_partial_hash_get_has_result(task), 1);
                 assert_eq!(to.data_len(), len);
                 assert_eq!(memory.read(70_000, len), memory.read(60_000, len));
-                // The message is complete; a reset starts another one.
+                // The message is complete; after a reset, another one can be hashed.
                 assert_eq!(step(0, block), bad_state);
                 ok(doca_sha_task_partial_hash_reset(task));
                 assert_eq!(doca_sha_task_partial_hash_get_is_final(task), 0);

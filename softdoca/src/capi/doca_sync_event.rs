@@ -113,7 +113,7 @@ pub unsafe extern "C" fn doca_sync_event_create(event: *mut *mut doca_sync_event
 /// Destroys a stopped event; `DOCA_ERROR_IN_USE` while it is started, or tasks of it are allocated.
 ///
 /// # Safety
-/// `event` is NULL or a live event, not used by another thread during the call; on success it and its exports are dead.
+/// `event` is NULL or a live event, not used by another thread during the call; on success, it and its exports are invalid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doca_sync_event_destroy(event: *mut doca_sync_event) -> doca_error_t {
     // SAFETY: guaranteed by the caller.
@@ -129,7 +129,8 @@ pub unsafe extern "C" fn doca_sync_event_destroy(event: *mut doca_sync_event) ->
     })
 }
 
-/// The event as a context. From then on it can only be used as one; NULL if it was started without a context before.
+/// The event as a context. Afterwards, it can be used only as a context. Returns NULL if it was started without a
+/// context.
 ///
 /// # Safety
 /// `event` is NULL or a live event.
@@ -170,7 +171,7 @@ pub unsafe extern "C" fn doca_sync_event_stop(event: *mut doca_sync_event) -> do
 macro_rules! locations {
     (cpu { $($cpu:ident: $cpu_role:ident;)+ } remote { $($remote:ident: $role:ident, $location:ident, $who:literal;)+ }) => {
         $(
-            /// Adds the CPU as a location, through a device; before the start.
+            /// Adds the CPU as a location, through a device; only before the start.
             ///
             /// # Safety
             /// As [`doca_sync_event_start`]; `dev` is NULL or an open device.
@@ -210,7 +211,7 @@ locations! {
     }
 }
 
-/// Sets the address of the value in the program's memory, a multiple of 8; before the start.
+/// Sets the address of the value in the program's memory, a multiple of 8; only before the start.
 ///
 /// # Safety
 /// As [`doca_sync_event_start`]; `addr` is NULL or valid for 8 bytes for as long as the event is started.
@@ -228,7 +229,7 @@ pub unsafe extern "C" fn doca_sync_event_set_addr(
     }
 }
 
-/// Uses the 8 bytes of data of a buf, whose memory has all permissions, as the value; before the start.
+/// Uses the 8 bytes of data of a buf, whose memory has all permissions, as the value; only before the start.
 ///
 /// # Safety
 /// As [`doca_sync_event_start`]; `buf` is NULL or live.
@@ -416,7 +417,7 @@ pub unsafe extern "C" fn doca_sync_event_remote_net_create_from_export(
     })
 }
 
-/// Destroys a remote event. Tasks with it stay valid.
+/// Destroys a remote event. Tasks that use it remain valid.
 ///
 /// # Safety
 /// `event` is NULL or a live remote event; it is invalid afterwards.

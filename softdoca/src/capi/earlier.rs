@@ -1,6 +1,6 @@
 //! Functions of earlier releases, over the current ones: of 2.5 and 2.6, `doca_cc_*` over Comch, and RDMA with one
-//! connection per instance. Which function calls which, and with what arguments, is in
-//! `doca_abi::doca_earlier_functions!`; here are only those without an equivalent.
+//! connection per instance. `doca_abi::doca_earlier_functions!` defines which current function each of them calls, and
+//! with which arguments; this file contains only those without an equivalent.
 
 use doca_abi::*;
 
@@ -32,7 +32,7 @@ macro_rules! define {
     (@function $name:ident as $symbol:ident $($rest:tt)*) => {
         define! { @function $symbol $($rest)* }
     };
-    // Renamed: the same arguments in the same order.
+    // Renamed function: the same arguments in the same order.
     (@function $name:ident ($($param:ident: $ty:ty),*) ($($ret:ty)?) = $target:ident () ($($cast:ty)?)) => {
         define! { @function $name ($($param: $ty),*) ($($ret)?) = $target ($($param),*) ($($cast)?) }
     };
@@ -48,7 +48,7 @@ macro_rules! define {
             unsafe { current::$target($($argument),+) $(as $cast)? }
         }
     };
-    // Defined below; this checks the type.
+    // The function is defined below; this checks its type.
     (@function $name:ident ($($param:ident: $ty:ty),*) ($($ret:ty)?)) => {
         const _: unsafe extern "C" fn($($ty),*) $(-> $ret)? = $name;
     };
@@ -56,7 +56,7 @@ macro_rules! define {
 
 doca_abi::doca_earlier_functions!(define);
 
-/// Gets the rate of the device's port in Gb/s: 2.x has it as a `double`.
+/// Gets the rate of the device's port in Gb/s: 2.x returns it as a `double`.
 ///
 /// # Safety
 /// `devinfo` is NULL or live; `active_rate` is NULL or writable.
@@ -69,7 +69,7 @@ pub unsafe extern "C" fn doca_devinfo_get_active_rate_2_6(
     unsafe { put_limit(devinfo, active_rate, ACTIVE_RATE as f64 / 1e9) }
 }
 
-/// Creates an RDMA instance with one connection, which is made while its context starts.
+/// Creates an RDMA instance with one connection, which is established while its context starts.
 ///
 /// # Safety
 /// `dev` is NULL or an open device; `rdma` is NULL or writable.
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn doca_rdma_create_2_6(
     unsafe { super::doca_rdma::create(dev, rdma, Connecting::WhileStarting) }
 }
 
-/// Sets the callbacks and the number of tasks that wait for a greater value; before the start.
+/// Sets the callbacks and the number of tasks that wait for a greater value; only before the start.
 ///
 /// # Safety
 /// `event` is NULL or live, and not used by another thread during the call.
@@ -120,7 +120,7 @@ pub unsafe extern "C" fn doca_sync_event_task_wait_gt_alloc_init(
     guard(|| unsafe { super::doca_sync_event::allocate(event, work, user_data, task) })
 }
 
-/// Defines functions of 2.5 that get a number as `size_t`, over those that get it in 32 bits.
+/// Defines functions of 2.5 with a `size_t` parameter, over those with a 32-bit parameter.
 macro_rules! wide {
     ($($name:ident($object:ty) = $target:ident;)+) => { $(
         #[doc = concat!("As `", stringify!($target), "` of the current release.")]

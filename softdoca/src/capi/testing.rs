@@ -1,5 +1,6 @@
-//! Test fixtures: memory, bufs, an instance whose callbacks keep a log, child processes, and peers that violate the protocol
-//! (written from the documentation, without its code): the sending side of a ring, and an agent.
+//! Test fixtures: memory, bufs, an instance whose callbacks keep a log, child processes, and peers that violate the
+//! protocol (written from the documentation, without the implementation's code): the sending side of a ring, and an
+//! agent.
 
 use std::alloc::Layout;
 use std::cell::{Cell, RefCell};
@@ -27,9 +28,9 @@ use crate::runtime::{BootId, Key, Listener, RuntimeDir, Socket};
 /// Access of importers to memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Placement {
-    /// Whole pages, which are mapped.
+    /// Whole pages, which importers map.
     Pages,
-    /// Not aligned to a page: copied by the exporter's agent.
+    /// Not aligned to a page, so that the exporter's agent copies the data.
     Unaligned,
 }
 
@@ -124,7 +125,7 @@ pub(super) fn device() -> Arc<Device> {
     Device::open_by_name("mlx5_0").expect("the built-in topology has it")
 }
 
-/// Keeps a handle of every device until the process exits, so that a test may close a device that other tests use in
+/// Keeps a handle of every device until the process exits, so that a test can close a device that other tests use in
 /// other threads.
 pub(super) fn keep_devices_open() {
     static OPEN: OnceLock<Vec<Arc<Device>>> = OnceLock::new();
@@ -224,13 +225,13 @@ pub(super) struct Log {
     /// User data and status.
     pub(super) completions: RefCell<Vec<(u64, u32)>>,
     pub(super) states: RefCell<Vec<doca_ctx_states>>,
-    /// If set, completed tasks are freed.
+    /// If `true`, completed tasks are freed.
     pub(super) free: Cell<bool>,
     /// Number of times that a completed task is submitted again.
     pub(super) resubmissions: Cell<u32>,
     /// Results of these submissions.
     pub(super) resubmitted: RefCell<Vec<u32>>,
-    /// If set, the context is stopped when a task completes, after the task was freed.
+    /// If `true`, the context is stopped when a task completes, after the task was freed.
     pub(super) stop: Cell<bool>,
     /// Results of the stops, and the state after each.
     pub(super) stopped: RefCell<Vec<(u32, doca_ctx_states)>>,
@@ -273,7 +274,7 @@ unsafe extern "C" fn state_changed(
     unsafe { log(data) }.states.borrow_mut().push(next);
 }
 
-/// An instance of one kind under its own engine.
+/// An instance of one kind with its own engine.
 pub(super) struct Instance<H> {
     pub(super) handle: *mut H,
     pub(super) log: Box<Log>,
@@ -318,7 +319,7 @@ impl<H> Instance<H> {
         self.handle.cast()
     }
 
-    /// Keeps a task returned by `allocate`, to be freed on drop.
+    /// Stores a task returned by `allocate`, which is freed on drop.
     pub(super) fn task<T>(&self, allocate: impl FnOnce(*mut *mut T) -> doca_error_t) -> *mut T {
         let mut task = null_mut();
         ok(allocate(&mut task));
@@ -408,7 +409,7 @@ impl<H> Drop for Instance<H> {
     }
 }
 
-/// Runs one test function of this program in a process of its own, with additional environment variables. `test` is the
+/// Runs one test function of this program in a separate process, with additional environment variables. `test` is the
 /// function's path in the test harness.
 pub(crate) fn child(test: &str, environment: &[(&str, &str)]) -> Output {
     let this = std::env::current_exe().expect("a test program");
@@ -519,7 +520,7 @@ pub(crate) struct Asked {
 /// Reply to a request: value, payload, descriptors. `None` sends no reply.
 pub(crate) type Answer = Option<(u64, Vec<u8>, Vec<Arc<OwnedFd>>)>;
 
-/// An agent with an address of its own.
+/// An agent with its own address.
 pub(crate) struct ScriptedAgent {
     address: [u8; 32],
     stopping: Arc<AtomicBool>,
@@ -622,7 +623,7 @@ fn serve(
         reply.extend(value.to_le_bytes());
         reply.extend(payload);
         let fds: Vec<BorrowedFd<'_>> = fds.iter().map(|fd| fd.as_fd()).collect();
-        // The client may have given up.
+        // The client may have stopped waiting.
         let _ = socket.send(&reply, &fds);
     }
 }

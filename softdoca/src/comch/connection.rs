@@ -1,9 +1,9 @@
 //! One connection of a client and a server.
 //!
 //! Its context (server or client) receives on it, in one thread. All other operations may be called from any thread:
-//! consumers and producers are created, started and stopped in threads of the program's choice. The lock guards only
-//! state of the control path; the data path looks up its endpoints once and then reads two flags. Frames about a
-//! consumer of this process pass through its [`LocalConsumer`] to the consumer's thread.
+//! consumers and producers are created, started and stopped in any threads of the program. The lock protects only state
+//! of the control path; the data path looks up its endpoints once and then reads two flags. Frames about a consumer of
+//! this process pass through its [`LocalConsumer`] to the consumer's thread.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -29,7 +29,7 @@ pub(crate) enum Side {
     Client,
 }
 
-/// State shared by the connections of one context: whether frames are pending because a socket is full.
+/// State shared by the connections of one context: `true` if frames are pending because a socket is full.
 #[derive(Debug)]
 pub(super) struct Outbound {
     /// The eventfd of the context's engine.
@@ -45,7 +45,7 @@ impl Outbound {
         })
     }
 
-    /// Returns `true` once after a connection had to queue frames.
+    /// Returns `true` once after a connection has queued frames.
     pub(super) fn take_stalled(&self) -> bool {
         self.stalled.load(Ordering::Relaxed) && self.stalled.swap(false, Ordering::Acquire)
     }
@@ -60,12 +60,12 @@ pub(super) enum SendState {
     Failed,
 }
 
-/// A connection. A `struct doca_comch_connection *` points to one.
+/// A connection. A `struct doca_comch_connection *` points to a `Connection`.
 #[derive(Debug)]
 pub(crate) struct Connection {
     side: Side,
     socket: Socket,
-    /// One end of a socket pair that is never written to: it hangs up when the peer dies or closes, which notifies
+    /// One end of a socket pair that is never written to: it hangs up when the peer exits or closes it, which notifies
     /// threads that do not read messages from [`Self::socket`].
     lifeline: OwnedFd,
     /// The server's or client's context; NULL after that was destroyed.
@@ -75,9 +75,9 @@ pub(crate) struct Connection {
     user_data: AtomicU64,
     /// Largest control message in bytes.
     max_message: AtomicU32,
-    /// The peer is gone, or this end was closed.
+    /// The peer has disconnected, or this end was closed.
     lost: AtomicBool,
-    /// The end of the connection has been reported to the program, or will never be.
+    /// The end of the connection has been reported to the program, or will never be reported.
     reported: AtomicBool,
     /// Number of frames written to the socket.
     sent: AtomicU64,
@@ -161,12 +161,12 @@ impl Connection {
         self.ctx.store(std::ptr::null_mut(), Ordering::Release);
     }
 
-    /// Records that the end of the connection is reported to the program now, or will never be.
+    /// Records that the end of the connection is now reported to the program, or will never be reported.
     pub(super) fn set_reported(&self) {
         self.reported.store(true, Ordering::Relaxed);
     }
 
-    /// Returns `true` if the end of the connection was reported to the program. Until then the program may use the
+    /// Returns `true` if the end of the connection was reported to the program. Until then, the program may use the
     /// handle to look up its context.
     pub(super) fn is_reported(&self) -> bool {
         self.reported.load(Ordering::Relaxed)
@@ -203,7 +203,7 @@ impl Connection {
         self.device
     }
 
-    /// Closes the connection in an orderly way: both contexts detect it and notify their programs.
+    /// Closes the connection cleanly: both contexts detect it and notify their programs.
     pub(crate) fn disconnect(&self) -> Result<()> {
         let shared = self.lock();
         if shared.active != 0 {
@@ -241,7 +241,7 @@ impl Connection {
     /// Marks the connection as closed for all threads. Messages that have arrived in the socket can still be read.
     pub(super) fn lose(&self) {
         if !self.lost.swap(true, Ordering::AcqRel) {
-            // Wakes all consumers and producers of this process, and the peer's.
+            // Wakes all consumers and producers of this process and of the peer.
             let _ = rustix::net::shutdown(&self.lifeline, rustix::net::Shutdown::Both);
         }
     }
@@ -274,7 +274,7 @@ impl Connection {
         shared.queued += 1;
         self.flush_locked(shared);
         if !shared.outbox.is_empty() {
-            // The context's thread retries, but it may be asleep; wake it, because this may be another thread.
+            // The context's thread retries, but may be asleep; it is woken, because this may be another thread.
             self.outbound.wake.ring();
         }
         shared.queued
@@ -435,7 +435,7 @@ impl Connection {
         self.lock().remote.insert(consumer.id(), consumer);
     }
 
-    /// Removes a consumer of the peer. Returns `false` if there is none with this id.
+    /// Removes a consumer of the peer. Returns `false` if the id is unknown.
     pub(super) fn expire_remote(&self, id: u32) -> bool {
         let consumer = self.lock().remote.remove(&id);
         consumer.is_some_and(|consumer| {
@@ -459,7 +459,7 @@ impl Connection {
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
-        // No panic under the lock leaves the state inconsistent.
+        // Panics while the lock is held do not leave the state inconsistent.
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

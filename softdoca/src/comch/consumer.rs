@@ -24,7 +24,8 @@ use crate::ring::{Corrupt, Geometry, Message, RingConsumer};
 /// Token of the connection's lifeline in [`Pe::watch`].
 const LIFELINE: u32 = 0;
 
-/// Maximum number of fragments of one message taken in a row: a malicious peer could send fragments for ever.
+/// Maximum number of consecutive fragments of one message that are processed, because a malicious peer could send
+/// fragments without end.
 const MOST_FRAGMENTS: usize = 64;
 
 /// The driver of a consumer's context.
@@ -45,12 +46,12 @@ struct Run {
     ring: Option<RingConsumer>,
     mailbox: Option<Arc<LocalConsumer>>,
     lifeline: Option<OwnedFd>,
-    /// The context has yet to be reported as running.
+    /// `true` until the context has been reported as running.
     starting: bool,
     /// The end of the connection was reported to the context.
     broken: bool,
     posted: VecDeque<NonNull<Task>>,
-    /// The message of which a part was received into the first posted buffer.
+    /// The message that was partly received into the first posted buffer.
     partial: Option<Partial>,
     /// Producer of the last message.
     sender: u32,
@@ -112,7 +113,7 @@ impl PostRecv {
         self.producer.get()
     }
 
-    /// Immediate data of the message; NULL if there is none.
+    /// Immediate data of the message; NULL if the message has none.
     pub(crate) fn immediate(&self) -> *const u8 {
         match self.immediate_len.get() {
             0 => std::ptr::null(),
@@ -158,7 +159,7 @@ impl Consumer {
         }))
     }
 
-    /// The id by which the peer's producers name this consumer.
+    /// The id by which the peer's producers address this consumer.
     pub(crate) fn id(&self) -> u32 {
         self.id
     }
@@ -435,7 +436,7 @@ impl Driver for Consumer {
 
     fn finish_stop(&self, ctx: &Ctx) -> bool {
         let run = std::mem::take(&mut *self.run.borrow_mut());
-        // The ring is dropped first, so that it is closed when the peer learns of the expiry.
+        // The ring is dropped first, so that it is closed before the expiry is reported to the peer.
         drop(run.ring);
         self.connection.retract(self.id);
         self.connection.endpoint_stopped();
@@ -446,7 +447,7 @@ impl Driver for Consumer {
     }
 
     fn on_ready(&self, ctx: &Ctx, _: u32) {
-        // The lifeline is never written to, so it has hung up; it would stay readable for ever.
+        // The lifeline is never written to, so it has hung up, and would remain readable.
         self.connection.lose();
         if let (Ok(pe), Some(lifeline)) = (ctx.pe(), self.run.borrow_mut().lifeline.take()) {
             pe.unwatch(lifeline.as_fd(), Urgency::Liveness);
@@ -475,7 +476,7 @@ impl Drop for Consumer {
 /// Checks that a buf can receive for a consumer of `mmap`.
 fn check_destination(buf: Option<&BufHandle>, mmap: &Arc<Mmap>) -> Result<()> {
     let Some(buf) = buf else {
-        // For messages that have only immediate data.
+        // The buf is only for messages that have only immediate data.
         return Ok(());
     };
     if !Arc::ptr_eq(&*buf.mmap()?, mmap) {
@@ -493,7 +494,7 @@ fn check_destination(buf: Option<&BufHandle>, mmap: &Arc<Mmap>) -> Result<()> {
 
 /// Appends `len` bytes to the data of a buf: `read` writes them to the memory that it is passed.
 ///
-/// Returns [`Error::TooBig`] if they do not fit; nothing is written then.
+/// Returns [`Error::TooBig`], without writing any data, if they do not fit.
 #[inline(always)]
 fn append(buf: Option<BufHandle>, len: usize, read: impl FnOnce(*mut u8)) -> Result<()> {
     if len == 0 {

@@ -26,8 +26,8 @@ use crate::progress::{Ctx, Event, Task, TaskCallback, TaskOf, TaskPool};
 /// Time for which a stopping context tries to deliver submitted messages to a peer that does not read.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Maximum number of frames of one connection that are read in a row, because a peer can send frames as fast as they
-/// are read. Other events are processed in between; the socket stays readable.
+/// Maximum number of consecutive frames of one connection that are read, because a peer can send frames as fast as they
+/// are read. Other events are processed before the remaining frames; the socket remains readable.
 const MOST_FRAMES: usize = 64;
 
 /// The body of a control message's send task.
@@ -49,7 +49,7 @@ struct Sending {
 pub(super) enum Reading {
     /// All available frames, or the maximum for one call, have been read.
     Open,
-    /// The peer is gone, or violated the protocol.
+    /// The peer has disconnected, or violated the protocol.
     Ended,
 }
 
@@ -187,7 +187,7 @@ impl ControlPath {
             return Some(event);
         }
         loop {
-            // A separate statement, so that nothing is borrowed while the event is created.
+            // A separate statement, so that no borrow is active while the event is created.
             let notice = self.notices.borrow_mut().pop_front()?;
             if let Some(event) = self.events.event_of(ctx, notice) {
                 return Some(event);
@@ -219,8 +219,8 @@ impl ControlPath {
         let mut descriptors = Vec::new();
         let mut resets = 0;
         for _ in 0..MOST_FRAMES {
-            // The program's receive queue size limits messages and consumer events alike: further frames stay in the
-            // socket, which slows the peer down.
+            // The program's receive queue size limits messages and consumer events: further frames stay in the socket,
+            // which provides backpressure.
             if self.is_full() {
                 break;
             }
@@ -229,7 +229,7 @@ impl ControlPath {
                 Ok(Some(len)) => len,
                 Ok(None) => return Reading::Ended,
                 Err(Error::Again) => return Reading::Open,
-                // Reported once if the peer closed the connection without reading everything; frames that it sent
+                // Reported once if the peer closed the connection without reading everything; frames that it had sent
                 // before can still be received.
                 Err(Error::ConnectionReset) if resets < 8 => {
                     resets += 1;
@@ -313,7 +313,7 @@ impl ControlPath {
     /// Starts the stop of the context: submitted messages are still delivered, within [`STOP_TIMEOUT`].
     pub(super) fn begin_stop(&self) {
         self.stopping_since.set(Some(Instant::now()));
-        // Events that were not delivered yet are dropped.
+        // Events that have not been delivered yet are dropped.
         self.notices.borrow_mut().clear();
     }
 
@@ -347,7 +347,7 @@ pub(crate) struct Events {
     callbacks: Cell<Callbacks>,
 }
 
-/// The callback for messages, called with a length of 64 bits: that of 2.5 takes a `size_t`, later ones a `uint32_t`.
+/// The callback for messages, called with a 64-bit length: in 2.5, its type is `size_t`, in later releases `uint32_t`.
 type MessageCallback = unsafe extern "C" fn(
     *mut doca_comch_event_msg_recv,
     *mut u8,
@@ -365,7 +365,7 @@ fn message_callback(callback: doca_comch_event_msg_recv_cb_t) -> Option<MessageC
     );
     const { assert!(cfg!(any(target_arch = "x86_64", target_arch = "aarch64"))) };
     // SAFETY: in the calling conventions of C of both architectures, the third integer argument is in a register of 64
-    // bits, of which a function with a parameter of 32 bits reads the lower half, whatever the upper half is.
+    // bits, of which a function with a parameter of 32 bits reads only the lower half.
     callback.map(|callback| unsafe { std::mem::transmute::<Of32Bits, MessageCallback>(callback) })
 }
 
@@ -454,7 +454,7 @@ impl Events {
     /// Converts a pending event to a call of the program's callback; `None` without a callback.
     fn event_of(&self, ctx: &Ctx, notice: Notice) -> Option<Event> {
         let callbacks = self.callbacks.get();
-        // Programs do not use the event objects: they get a pointer that is not NULL and has no meaning.
+        // Programs do not use the event objects: they get a pointer that is not NULL, but must not be dereferenced.
         let event = std::ptr::from_ref(ctx).cast_mut();
         let handle = |connection: &Arc<Connection>| {
             Arc::as_ptr(connection)
@@ -548,7 +548,7 @@ impl Traffic {
         }
     }
 
-    /// The value at the last update; zero before the first.
+    /// The value at the last update; zero before the first update.
     pub(crate) fn seen(&self, counter: Counter) -> u64 {
         self.seen[counter as usize].load(Ordering::Relaxed)
     }

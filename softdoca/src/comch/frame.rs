@@ -1,5 +1,5 @@
-//! Frames on the socket of a connection, and the handshake that they begin with. One frame is one message of the
-//! `SOCK_SEQPACKET`, little endian.
+//! Frames on the socket of a connection, and the initial handshake. One frame is one message of the `SOCK_SEQPACKET`,
+//! little endian.
 //!
 //! ```text
 //! u32 kind, then by kind
@@ -14,8 +14,8 @@
 //! ```
 //!
 //! The client sends a hello and the server accepts or refuses it; the other kinds follow on an established connection.
-//! One socket carries them all, so they arrive in the order in which they were sent: the expiry of a consumer before
-//! every message that was sent after it.
+//! All frames use one socket, so they arrive in the order in which they were sent: for example, the expiry of a
+//! consumer before messages that were sent after it.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -308,7 +308,7 @@ pub(super) fn receive_hello(socket: &Socket) -> Arrival<Caller> {
             return Err("expected a hello as the first frame".into());
         };
         let lifeline = match (descriptors.pop(), descriptors.is_empty()) {
-            // A descriptor that never hangs up would hide the peer's death.
+            // A descriptor that never hangs up would hide the exit of the peer.
             (Some(lifeline), true) if is_unix_socket(&lifeline) => lifeline,
             _ => return Err("expected one socket with the hello".into()),
         };

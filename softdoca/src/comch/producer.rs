@@ -38,9 +38,9 @@ struct Run {
     lifeline: Option<OwnedFd>,
     /// Consumers that this producer has sent to, with the doorbells that signal new credits or space.
     consumers: Vec<(Arc<RemoteConsumer>, OwnedFd)>,
-    /// Completed tasks, not yet reaped.
+    /// Completed tasks that have not been reaped yet.
     done: VecDeque<(NonNull<Task>, Result<()>)>,
-    /// Consumers that could not take a message; the program will retry.
+    /// Consumers without a free buffer or space for a message; the program will retry.
     full: Vec<Arc<RemoteConsumer>>,
     /// The end of the connection was reported to the context.
     broken: bool,
@@ -136,7 +136,7 @@ impl Producer {
         }))
     }
 
-    /// The id by which the peer's consumers name this producer.
+    /// The id by which the peer's consumers address this producer.
     pub(crate) fn id(&self) -> u32 {
         self.id
     }
@@ -171,7 +171,7 @@ impl Producer {
         self.tasks.allocate(ctx, body, doca_data { u64: 0 })
     }
 
-    /// Looks up the consumer that the task sends to.
+    /// Looks up the consumer to which the task sends.
     fn look_up(&self, ctx: &Ctx, id: u32) -> Result<Arc<RemoteConsumer>> {
         let consumer = self.connection.remote_consumer(id).ok_or(Error::NotFound)?;
         self.attach(ctx, &consumer)?;
@@ -281,7 +281,7 @@ impl Driver for Producer {
         if let Err(error @ (Error::Again | Error::InvalidValue)) = result {
             return Err(error);
         }
-        // Completed by the next progress call, never inside submit.
+        // Completed by the next progress call, and never inside submit.
         let run = &mut *self.run.borrow_mut();
         run.done.push_back((NonNull::from(task), result));
         Ok(())
@@ -300,7 +300,7 @@ impl Driver for Producer {
             })
         {
             run.full.swap_remove(at);
-            // Makes the progress call return: the program can now submit what failed with `Again`.
+            // Makes the progress call return, because the program can now resubmit tasks that failed with `Again`.
             return Some(Event::Call(Box::new(|| {})));
         }
         if self.connection.is_lost() && !run.stopping && !std::mem::replace(&mut run.broken, true) {
@@ -331,7 +331,7 @@ impl Driver for Producer {
             }
             return;
         }
-        // The lifeline is never written to, so it has hung up; it would stay readable for ever.
+        // The lifeline is never written to, so it has hung up, and would remain readable.
         self.connection.lose();
         if let (Ok(pe), Some(lifeline)) = (ctx.pe(), run.lifeline.take()) {
             pe.unwatch(lifeline.as_fd(), Urgency::Liveness);
@@ -373,9 +373,10 @@ pub(super) struct RemoteConsumer {
     max_message: usize,
     id: u32,
     expired: AtomicBool,
-    /// Biased to the first producer: usually it is the only one.
+    /// Biased to the first producer, which is usually the only one.
     sender: BiasedLock<Sender>,
-    /// Rung by the consumer when it grants credits or space to waiting producers; created when the first one attaches.
+    /// Used by the consumer to wake waiting producers when it grants credits or space; created when the first producer
+    /// attaches.
     credits: Mutex<Option<EventFd>>,
 }
 
@@ -391,7 +392,7 @@ impl RemoteConsumer {
     pub(super) fn open(id: u32, max_message: u32, ring: OwnedFd, wake: OwnedFd) -> Result<Self> {
         let ring = RingProducer::open(ring, EventFd::from_peer(wake)?)?;
         let max_message = max_message as usize;
-        // A message larger than the ring would be retried for ever.
+        // A message larger than the ring would be retried forever.
         let stored = max_message.saturating_add(SENDER_SIZE + MAX_IMMEDIATE);
         if stored > ring.capacity() {
             return Err(Error::InvalidValue);
@@ -418,7 +419,7 @@ impl RemoteConsumer {
 
     pub(super) fn expire(&self) {
         self.expired.store(true, Ordering::Release);
-        // Producers in other threads may sleep; the consumer wakes only attached ones.
+        // Producers in other threads may sleep; the consumer wakes only attached producers.
         if let Some(bell) = &*self.credits.lock().unwrap_or_else(PoisonError::into_inner) {
             bell.ring();
         }
@@ -497,8 +498,8 @@ impl RemoteConsumer {
 
     /// Writes one whole message to the ring, which consumes one posted receive.
     ///
-    /// Returns [`Error::Again`] if none is posted or the ring is full, and [`Error::NotFound`] if the consumer accepts
-    /// no more messages; nothing is written then.
+    /// Without writing any data, returns [`Error::Again`] if no receive is posted or the ring is full, and
+    /// [`Error::NotFound`] if the consumer no longer accepts messages.
     ///
     /// # Safety
     ///
@@ -506,9 +507,9 @@ impl RemoteConsumer {
     #[inline]
     unsafe fn push(&self, producer: u32, immediate: &[u8], payload: Gather) -> Result<()> {
         let send = |sender: &mut Sender| sender.push(producer, immediate, payload);
-        // SAFETY: ids of producers are from 1 to 0xfffe, and those of one connection differ; one thread at a time uses
-        // a producer, as it does all contexts, and hands it over with its engine. An id is reused only after it was
-        // released under the connection's lock. The ring does not call this lock.
+        // SAFETY: ids of producers are from 1 to 0xfffe, and are unique within a connection; like all contexts, a
+        // producer is used by one thread at a time, and moves between threads with its engine. An id is reused only
+        // after it was released under the connection's lock. The ring does not use this lock.
         unsafe { self.sender.with(producer.into(), send) }?
     }
 
@@ -573,7 +574,7 @@ impl Sender {
         let most = ring.max_fragment();
         let mut payload = payload;
         let mut first = true;
-        // The ring has space for the whole message, and no other producer uses it meanwhile.
+        // The ring has space for the whole message, and is not used by any other producer in the meantime.
         while first || payload.len() > 0 {
             let header = header.take();
             let len = payload.len().min(most - header.map_or(0, <[u8]>::len));
@@ -604,7 +605,7 @@ enum Source {
     Nothing,
     /// Contiguous memory of this process.
     Run(*const u8),
-    /// A copy of memory that is not mapped here, and the number of bytes taken from it.
+    /// A copy of memory that is not mapped here, and the number of its bytes already consumed.
     Copy {
         bytes: Vec<u8>,
         taken: usize,

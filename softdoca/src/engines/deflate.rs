@@ -17,7 +17,7 @@ pub struct Deflated {
 /// Bytes passed to the sink at a time.
 const PIECE: usize = 64 << 10;
 
-/// Compresses and decompresses; keeps its working memory for reuse.
+/// Compresses and decompresses; working memory is kept for reuse.
 #[derive(Debug, Default)]
 pub struct Codec {
     compress: Option<Compress>,

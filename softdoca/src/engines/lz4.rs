@@ -1,7 +1,7 @@
 //! LZ4 decompression: the block stream inside an LZ4 frame, and single blocks.
 //!
 //! A stream is a frame without its header, end mark and content checksum: blocks, each a little-endian u32 (bit 31: the
-//! block is stored uncompressed; the rest: its length in bytes), the bytes, and, if the frame header says so, the
+//! block is stored uncompressed; the rest: its length in bytes), the bytes, and, if enabled in the frame header, the
 //! little-endian xxHash-32 of these bytes. A block decompresses to at most 4 MiB.
 
 use lz4_flex::block::{DecompressError, decompress_into, decompress_into_with_dict};
@@ -15,7 +15,7 @@ use twox_hash::XxHash32;
 pub struct StreamFormat {
     /// A checksum follows each block.
     pub block_checksums: bool,
-    /// No block refers to data of earlier blocks.
+    /// `true` if no block refers to data of earlier blocks.
     pub independent_blocks: bool,
 }
 
@@ -27,7 +27,7 @@ const USUAL_BLOCK: usize = 64 << 10;
 const WINDOW: usize = 64 << 10;
 const STORED: u32 = 1 << 31;
 
-/// Decompresses; keeps its working memory for reuse.
+/// Decompresses; working memory is kept for reuse.
 #[derive(Debug, Default)]
 pub struct Decompressor {
     block: Vec<u8>,
@@ -127,7 +127,7 @@ impl Decompressor {
             if self.block.len() < room {
                 self.block.resize(room, 0);
             }
-            // The buffer may be larger than the limit, from an earlier block.
+            // The buffer may exceed the limit, because of an earlier block.
             let output = &mut self.block[..room];
             let result = if with_window {
                 decompress_into_with_dict(source, output, &self.window)
@@ -331,7 +331,7 @@ mod tests {
         let mut source = stream(&text(1000), checked, BlockSize::Max64KB);
         *source.last_mut().unwrap() ^= 1;
         assert_eq!(decode(&source, checked, 2000), Err(Error::IoFailed));
-        // A match at the very start has nothing to refer to.
+        // A match at the very start has no earlier data to refer to.
         let source = [&[5u8, 0, 0, 0][..], &[0x00, 1, 0, 0x10, 7]].concat();
         assert_eq!(decode(&source, PLAIN, 2000), Err(Error::IoFailed));
     }

@@ -43,13 +43,13 @@ impl Matrix {
     /// Creates a coding matrix for `data` data blocks and `redundancy` redundancy blocks.
     ///
     /// # Errors
-    /// [`Error::InvalidValue`] if either is 0 or their sum exceeds the order of the field.
+    /// [`Error::InvalidValue`] if either number is 0 or their sum exceeds the order of the field.
     pub fn coding(matrix_type: MatrixType, data: usize, redundancy: usize) -> Result<Matrix> {
         check_counts(data, redundancy)?;
         let mut factors = Vec::with_capacity(data * redundancy);
         for i in 0..data {
             for j in 0..redundancy {
-                // Both are below the order of the field.
+                // Both numbers are below the order of the field.
                 factors.push(match matrix_type {
                     MatrixType::Cauchy => engines::inverse((i ^ (j + data)) as u8)
                         .ok_or_else(|| Error::Unexpected.because("equal numbers of blocks"))?,
@@ -121,8 +121,8 @@ impl Matrix {
     /// Its inputs are the first `k` available blocks, ascending.
     ///
     /// # Errors
-    /// [`Error::InvalidValue`] if `self` is not a coding matrix; if `missing` is empty, not ascending, has more than
-    /// `m` blocks or unknown ones; and if this loss cannot be recovered, which is possible with
+    /// [`Error::InvalidValue`] if `self` is not a coding matrix; if `missing` is empty, not ascending, or contains more
+    /// than `m` blocks or unknown blocks; and if this loss cannot be recovered, which is possible with
     /// [`MatrixType::Vandermonde`] and [`from_factors`](Self::from_factors).
     pub fn recover(&self, missing: &[u32]) -> Result<Matrix> {
         self.expect_coding()?;
@@ -181,13 +181,13 @@ impl Matrix {
     /// The factor of an input block for an output block.
     ///
     /// # Panics
-    /// If there is no such input or output.
+    /// If the input or output does not exist.
     pub fn factor(&self, input: usize, output: usize) -> u8 {
         assert!(output < self.outputs);
         self.factors[input * self.outputs + output]
     }
 
-    /// The row that expresses a block of the code by the data blocks.
+    /// The row that expresses a block of the code in terms of the data blocks.
     fn row(&self, block: usize) -> Vec<u8> {
         (0..self.inputs)
             .map(|part| match block.checked_sub(self.inputs) {
@@ -366,7 +366,7 @@ mod tests {
 
     #[test]
     fn a_singular_loss_of_a_code_of_factors_is_refused() {
-        // Both redundancy blocks are the same sum.
+        // Both redundancy blocks are identical sums.
         let matrix = Matrix::from_factors(vec![1; 6], 3, 2).unwrap();
         assert_eq!(matrix.recover(&[0, 1]), Err(Error::InvalidValue));
         assert!(recovers(&matrix, &[0, 3]));

@@ -5,7 +5,7 @@
 //! is chosen once per process. The portable kernel also processes the bytes that do not fill a vector.
 //!
 //! The loops are generic over the width of vectors (`Vector`). They are inlined into one function per kernel that
-//! enables the instructions of its vectors; called from elsewhere they are correct but slow.
+//! enables the instructions of its vectors; called elsewhere, they are correct but slow.
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
@@ -62,7 +62,8 @@ impl Kernel {
     /// gets unspecified bytes.
     ///
     /// # Panics
-    /// If there are no outputs or more than [`MOST_OUTPUTS`], no sources, or not one multiplier for each pair.
+    /// If the number of outputs is 0 or exceeds [`MOST_OUTPUTS`], there are no sources, or the number of multipliers is
+    /// wrong.
     ///
     /// # Safety
     /// Each source can be read and each output written for `len` bytes, by raw pointers: other threads and processes
@@ -80,7 +81,7 @@ impl Kernel {
         unsafe { (self.products)(outputs, sources, multipliers, len) }
     }
 
-    /// Writes the sum (exclusive or) of all sources: the same as [`products`](Self::products) with factors of 1.
+    /// Writes the sum (exclusive or) of all sources: equivalent to [`products`](Self::products) with factors of 1.
     ///
     /// # Panics
     /// If there are no sources.
@@ -362,8 +363,8 @@ mod tests {
             .collect()
     }
 
-    /// Runs a kernel over regions at an offset of `shift` bytes in their allocations, and checks that it writes nothing
-    /// else.
+    /// Runs a kernel over regions at an offset of `shift` bytes in their allocations, and checks that no other bytes
+    /// are written.
     fn check(kernel: &Kernel, factors: &[u8], outputs: usize, len: usize, shift: usize) {
         const GUARD: usize = 80;
         const UNTOUCHED: u8 = 0xa5;

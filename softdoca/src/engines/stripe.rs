@@ -21,9 +21,9 @@ pub struct Coder {
 /// One pass over all sources.
 #[derive(Clone, Debug)]
 enum Pass {
-    /// This output is the sum of all sources.
+    /// The index of an output that is the sum of all sources.
     Sum(usize),
-    /// Outputs starting at `first`, one for each row of the multipliers, which are in kernel order.
+    /// A range of outputs starting at `first`, one for each row of the multipliers, which are in kernel order.
     Products {
         first: usize,
         count: usize,
@@ -177,7 +177,7 @@ impl Cursor {
     }
 }
 
-/// Applies coders to consecutive blocks in scattered memory; keeps its working memory for reuse.
+/// Applies coders to consecutive blocks in scattered memory; working memory is kept for reuse.
 #[derive(Debug, Default)]
 pub struct Striper {
     sources: Vec<Cursor>,
@@ -256,7 +256,7 @@ mod tests {
         (0..len).map(|at| (at * 151 + at / 251) as u8).collect()
     }
 
-    /// Splits memory into extents of the given lengths; the last takes the rest.
+    /// Splits memory into extents of the given lengths; the last extent contains the remaining bytes.
     fn cut(memory: &mut [u8], lengths: &[usize]) -> Vec<Extent> {
         let (mut start, mut left) = (memory.as_mut_ptr(), memory.len());
         let mut extents = Vec::new();

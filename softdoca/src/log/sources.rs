@@ -1,6 +1,6 @@
 //! Named sources of a program's messages, and the tree of loggers that their names form.
 //!
-//! A source `DPI::Parser` has the logger `DPI::Parser`, a child of the logger `DPI`. Loggers live as long as the
+//! A source `DPI::Parser` has the logger `DPI::Parser`, a child of the logger `DPI`. Loggers exist as long as the
 //! process, so that a source that is registered again gets its previous level.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -65,7 +65,7 @@ static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
     level: Level::Trace,
 });
 
-/// `true` once a level was set: until then messages pass without a look-up of their source.
+/// `true` once a level has been set: before that, messages pass without a look-up of their source.
 static LIMITED: AtomicBool = AtomicBool::new(false);
 
 fn registry() -> MutexGuard<'static, Registry> {
@@ -109,7 +109,7 @@ pub fn register(name: &str) -> Result<i32> {
     Ok(identifier)
 }
 
-/// Removes a source; its logger stays.
+/// Removes a source; its logger is kept.
 ///
 /// # Errors
 /// [`Error::InvalidValue`] for an unknown identifier.
@@ -130,8 +130,8 @@ pub fn unregister(identifier: i32) -> Result<()> {
         })
 }
 
-/// `true` if back ends get messages of this level from a source. Messages of unknown sources pass: losing the message
-/// would be worse.
+/// `true` if back ends get messages of this level from a source. Messages of unknown sources pass, so that they are not
+/// lost.
 pub fn passes(identifier: i32, level: Level) -> bool {
     if !LIMITED.load(Ordering::Relaxed) {
         return true;
@@ -158,7 +158,7 @@ pub fn below(root: Option<&Logger>, depth: u8) -> Vec<Arc<Logger>> {
 /// The logger at this address.
 ///
 /// # Errors
-/// [`Error::NotFound`] if there is none.
+/// [`Error::NotFound`] if there is no logger at this address.
 pub fn at(address: *const Logger) -> Result<Arc<Logger>> {
     registry()
         .loggers
@@ -250,7 +250,7 @@ mod tests {
         set_level(Some(&dpi), Level::Warning, true).unwrap();
         assert!(!passes(parser, Level::Info) && passes(parser, Level::Warning));
         assert!(passes(0, Level::Trace) && passes(-7, Level::Trace) && passes(9999, Level::Trace));
-        // A source that is registered later inherits the level, and one that is registered again gets its own back.
+        // A source that is registered later inherits the level, and a source that is registered again regains its own.
         let late = register("TREE::DPI::Late").unwrap();
         assert!(!passes(late, Level::Info));
         unregister(parser).unwrap();

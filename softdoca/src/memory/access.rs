@@ -19,8 +19,8 @@ use crate::runtime::sealed_memory_len;
 ///
 /// # Errors
 /// [`Error::InvalidValue`] outside a range, [`Error::BadState`] if a map is not started, [`Error::NotPermitted`] if
-/// `dst` is not writable, [`Error::NotFound`] if an exporter has exited or withdrawn the memory; if an exporter's
-/// agent copies, its errors.
+/// `dst` is not writable, [`Error::NotFound`] if an exporter has exited or withdrawn the memory; the errors of the
+/// exporter's agent, if the agent copies.
 #[inline]
 pub fn copy(dst: &Mmap, dst_addr: u64, src: &Mmap, src_addr: u64, len: usize) -> Result<()> {
     if let (Some(to), Some(from), true) = (
@@ -173,7 +173,7 @@ impl Mmap {
                 Piece::Mapped(std::ptr::with_exposed_provenance_mut(addr as usize)),
                 len,
             )),
-            // At most `len`, so it fits.
+            // At most `len`, so the number fits in `usize`.
             Some(imported) => imported
                 .piece(addr, len as u64)
                 .map(|(piece, len)| (piece, len as usize))
@@ -203,15 +203,15 @@ fn withdrawn(addr: u64, len: usize) -> Error {
 const LONG: usize = 2048;
 /// Long copies are cut into pieces of this length.
 const PIECE: usize = 1024;
-/// A page, to which addresses are compared by the CPUs concerned.
+/// Page size that CPUs use when they compare addresses.
 const PAGE: usize = 4096;
 
 /// As [`std::ptr::copy`], for bytes. The ranges may overlap.
 ///
-/// The C library copies more than 2 to 4 KiB with `rep movsb`. AMD's Zen 3 and Zen 4 do that 15 to 25 times slower if
-/// the destination starts up to 63 bytes after the source, modulo the page size, as is the case for a page copied to
-/// any large buffer from `malloc`. (glibc 2.39 avoids it; Debian 12 and Ubuntu 22.04 are older.) Pieces are copied
-/// with loads and stores, at full speed.
+/// The C library copies more than 2 to 4 KiB with `rep movsb`. On AMD's Zen 3 and Zen 4, this is 15 to 25 times slower
+/// if the destination starts up to 63 bytes after the source, modulo the page size, as is the case for a page copied to
+/// any large buffer from `malloc`. (glibc 2.39 avoids this; Debian 12 and Ubuntu 22.04 have older versions.) Therefore,
+/// data is copied in pieces that are small enough to be copied with loads and stores, at full speed.
 ///
 /// # Safety
 ///
@@ -244,7 +244,7 @@ fn is_slow(from: usize, to: usize, len: usize) -> bool {
 const LINES: usize = 8;
 
 impl Mmap {
-    /// Prefetches the `len` bytes at `addr`. A hint: no effect on memory that is not mapped here.
+    /// Prefetches the `len` bytes at `addr`. This is a hint, which has no effect on memory that is not mapped here.
     #[inline]
     pub fn prefetch(&self, addr: u64, len: usize) {
         let len = len.min(LINES * LINE);
@@ -371,7 +371,7 @@ pub(super) struct Imported {
     pub rights: Rights,
     /// The whole range, ascending and contiguous.
     segments: Box<[Segment]>,
-    /// Validity word of the export; `None` if nothing is mapped, in which case the agent reports the withdrawal.
+    /// Validity word of the export; `None` if no memory is mapped, in which case the agent reports the withdrawal.
     validity: Option<Validity>,
     region: Region,
 }
@@ -448,7 +448,7 @@ impl Drop for Mapping {
     }
 }
 
-/// A run of bytes with one access method.
+/// Contiguous bytes with the same access method.
 pub(super) enum Piece {
     Mapped(*mut u8),
     /// Through the exporter's agent.
@@ -570,7 +570,8 @@ impl Imported {
 impl Mapping {
     #[inline]
     fn pointer(&self, offset: u64) -> *mut u8 {
-        // Inside the mapping, whose size fits: computed without `unsafe`, used only by copies that check the length.
+        // Inside the mapping, whose size fits in `usize`. Computed without `unsafe`, because it is used only by copies
+        // that check the length.
         self.base.wrapping_add(self.skip + offset as usize)
     }
 }
@@ -717,8 +718,8 @@ pub(crate) fn prefetch_to_read(address: *const u8) {
 #[inline(always)]
 pub(crate) fn prefetch_to_write(address: *const u8) {
     // Not the intrinsic, which prefetches for reading unless the whole program is compiled for CPUs with `prefetchw`.
-    // On CPUs without it (Intel before 2014) the instruction has no effect.
-    // SAFETY: as for reading; the instruction changes no register and no memory.
+    // On CPUs without it (Intel before 2014), the instruction has no effect. SAFETY: as for reading; the instruction
+    // changes no register and no memory.
     unsafe {
         std::arch::asm!(
             "prefetchw [{address}]",

@@ -1,9 +1,10 @@
 //! Exporting memory maps: permissions, export descriptors, and the end of an export.
 //!
-//! Memory that a peer has mapped stays mapped there when its exporter stops the map: the peer would not know that the
-//! memory has been reused. So each export has a word in pages of the exporting process and a number ([`Validity`]): the
-//! word holds the number while the export is valid, and another value afterwards. Importers read the word before each
-//! access. It is written once, when the export ends, so the read hits a line that is shared by all caches.
+//! Memory that a peer has mapped remains mapped when its exporter stops the map, and the peer could not detect that the
+//! memory has been reused. Therefore each export has a word in pages of the exporting process and a number
+//! ([`Validity`]): the word equals the number while the export is valid, and has another value afterwards. Importers
+//! read the word before each access. It is written once, when the export ends, so the read hits a line that is shared
+//! by all caches.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::NonNull;
@@ -40,8 +41,8 @@ impl Mmap {
     /// export access the original exporter directly.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`] if it is not started, or its permissions do not allow this kind; [`Error::NotFound`] if
-    /// `device` was not added.
+    /// [`Error::NotPermitted`] if the map is not started, or its permissions do not include this kind of peer;
+    /// [`Error::NotFound`] if `device` was not added.
     pub fn export(&self, kind: ExportKind, device: &Arc<Device>) -> Result<Arc<[u8]>> {
         let mut setup = self.setup();
         if !self.is_usable() {
@@ -182,9 +183,9 @@ impl Mmap {
         ))
     }
 
-    /// Lets peers on other machines access an imported map through this process, which has its pages mapped, because
-    /// its owner may not use the network. That import has the rights that the owner gives to RDMA peers, and ends when
-    /// the owner stops the map.
+    /// Makes an imported map accessible to peers on other machines through this process, which has its pages mapped,
+    /// because the owner might not use the network. The peers have the rights that the owner grants to RDMA peers,
+    /// until the owner stops the map.
     fn offer_onward(
         &self,
         setup: &Setup,
@@ -289,7 +290,7 @@ impl Page {
     }
 
     fn word(&self, index: u32) -> &AtomicU32 {
-        // SAFETY: indices are those of words of the page, which stays mapped.
+        // SAFETY: indices are those of words of the page, which is never unmapped.
         unsafe { self.words.add(index as usize).as_ref() }
     }
 }
@@ -330,7 +331,7 @@ impl Drop for Validity {
         let mut pages = PAGES.lock().unwrap_or_else(PoisonError::into_inner);
         let index = self.shared.offset / WORD as u32;
         let page = &mut pages[self.page];
-        // Ordered before anything that the program does with its memory from now on.
+        // Ordered before any later access of the program to its memory.
         page.word(index).fetch_add(1, Ordering::SeqCst);
         page.free.push(index);
     }
@@ -346,7 +347,7 @@ pub enum ExportKind {
 }
 
 impl ExportKind {
-    /// Permissions, at least one of which an export of this kind needs.
+    /// Permissions of which an export of this kind needs at least one.
     pub const fn permissions(self) -> Permissions {
         match self {
             ExportKind::Pci => Permissions::PCI,
@@ -355,7 +356,7 @@ impl ExportKind {
     }
 }
 
-/// An export descriptor: opaque bytes by which another process can access a map.
+/// An export descriptor: opaque bytes with which another process can access a map.
 ///
 /// Little endian: magic (8 bytes), version (u16), kind (u8), 0 (u8), permissions (u32), address (u64), length
 /// (u64), agent (boot id and key, 32 bytes), key of the export (16), key for exporting it onwards (16, zero for none).
@@ -364,7 +365,7 @@ impl ExportKind {
 pub(super) struct Descriptor {
     pub kind: ExportKind,
     pub permissions: Permissions,
-    /// In the exporting process.
+    /// Address in the exporting process.
     pub addr: u64,
     /// In bytes, not 0; `addr + len` does not overflow.
     pub len: u64,
@@ -606,7 +607,7 @@ impl Permissions {
     }
 }
 
-/// As in DOCA: a new map may be used locally.
+/// As in DOCA, a new map can be used locally.
 impl Default for Permissions {
     fn default() -> Permissions {
         Permissions::LOCAL_READ_WRITE

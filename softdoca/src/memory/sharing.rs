@@ -1,8 +1,8 @@
 //! Sharing of malloc'ed memory with other processes, at unchanged addresses.
 //!
-//! Whole pages of private anonymous memory are copied to a memfd that is then mapped over them. This is done when a
-//! map starts, because other threads may be writing later, and their data would be lost. It is never undone: programs
-//! free the range before they stop the map, and the pages may have been reused by then.
+//! Whole pages of private anonymous memory are copied to a memfd that is then mapped over them. This is done when a map
+//! starts, because later, other threads may be writing, and their data would be lost. It is never undone: programs free
+//! the range before they stop the map, and the pages may have been reused by then.
 
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -34,7 +34,7 @@ struct Shared {
 /// Memfds whose pages may still be mapped here. Locked while pages are converted: two maps may start over one range.
 static SHARED: Mutex<Vec<Shared>> = Mutex::new(Vec::new());
 
-/// Examines the `len` bytes at `addr`; with `share`, converts pages that can be shared and are not yet.
+/// Examines the `len` bytes at `addr`; with `share`, converts pages that can be shared but are not shared yet.
 pub(super) fn lay_out(addr: u64, len: u64, share: bool) -> Result<Layout> {
     let end = addr.checked_add(len).ok_or(Error::InvalidValue)?;
     let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -133,8 +133,8 @@ fn forget_unmapped(shared: &mut Vec<Shared>, areas: &[Area<'_>]) {
     });
 }
 
-/// The whole pages inside a range. Only they are shared: the partial pages at its start and end contain other data,
-/// too.
+/// The whole pages inside a range. Only these are shared: the partial pages at its start and end also contain other
+/// data.
 fn whole_pages(addr: u64, end: u64) -> Range<u64> {
     let page = rustix::param::page_size() as u64;
     let first = addr.next_multiple_of(page);
@@ -157,7 +157,7 @@ fn convert(addr: u64, len: u64) -> Result<Shared> {
             .map_err(|errno| failed("memfd_create", errno))?;
     rustix::fs::ftruncate(&memfd, len).map_err(|errno| failed("ftruncate", errno))?;
     copy_pages(&memfd, addr, len).map_err(|errno| failed("copy", errno))?;
-    // A peer that could shrink it could make this program crash, and vice versa.
+    // A peer that could shrink the memfd could make this program crash, and vice versa.
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
     rustix::fs::fcntl_add_seals(&memfd, seals).map_err(|errno| failed("sealing", errno))?;
     let stat = rustix::fs::fstat(&memfd).map_err(|errno| failed("fstat", errno))?;
@@ -184,7 +184,7 @@ fn convert(addr: u64, len: u64) -> Result<Shared> {
     })
 }
 
-/// Copies pages that were ever touched; others are zero in a new memfd, and reading them would allocate them.
+/// Copies only pages that have been touched; all others are zero in a new memfd, and reading them would allocate them.
 fn copy_pages(memfd: &OwnedFd, addr: u64, len: u64) -> rustix::io::Result<()> {
     let page = rustix::param::page_size() as u64;
     let pagemap = std::fs::File::open("/proc/self/pagemap").ok();
@@ -209,7 +209,7 @@ fn copy_pages(memfd: &OwnedFd, addr: u64, len: u64) -> rustix::io::Result<()> {
 /// Pages examined at a time.
 const BATCH: u64 = 16_384;
 
-/// Pages with memory or swap behind them; `None` if the kernel does not report them.
+/// Pages that are backed by memory or swap; `None` if the kernel does not report them.
 fn touched(pagemap: &std::fs::File, addr: u64, pages: u64) -> Option<Vec<bool>> {
     use std::os::unix::fs::FileExt;
     const ENTRY: u64 = 8;
@@ -258,13 +258,13 @@ fn copy_run(memfd: &OwnedFd, addr: u64, mut offset: u64, len: u64) -> rustix::io
 }
 
 fn to_pointer(addr: u64) -> *mut u8 {
-    // Addresses are at most as wide as pointers: they came from one.
+    // Addresses fit in pointers, because they originate from pointers.
     std::ptr::with_exposed_provenance_mut(addr as usize)
 }
 
 // Parser of `/proc/self/maps`.
 
-/// One line: pages of one mapping.
+/// One line of the file: pages of one mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Area<'a> {
     pub start: u64,
@@ -284,8 +284,8 @@ struct Area<'a> {
 }
 
 impl Area<'_> {
-    /// Returns `true` for private anonymous memory: pages of malloc and of anonymous mmap. Not for a stack, which
-    /// grows, and would be in use while it is copied.
+    /// Returns `true` for private anonymous memory: pages of malloc and of anonymous mmap. Returns `false` for a stack,
+    /// which grows, and would be in use while it is copied.
     pub fn is_private_memory(&self) -> bool {
         let named_as_memory =
             self.name.is_empty() || self.name == "[heap]" || self.name.starts_with("[anon:");
@@ -495,7 +495,7 @@ mod tests {
             Error::InvalidValue
         );
         let page = rustix::param::page_size();
-        // SAFETY: our mapping; nothing refers to it.
+        // SAFETY: a mapping of this process, to which no references exist.
         unsafe {
             rustix::mm::mprotect(
                 pages.start.add(page).cast(),

@@ -46,7 +46,7 @@ pub(crate) enum Event {
     /// The context has failed: it stops by itself and flushes its tasks.
     Broken,
     /// A connection of the context was established or closed. Like a state change of the context, it ends the batch of
-    /// events of one progress call: programs poll until their callback has recorded the connection, and set it up
+    /// events of one progress call: programs poll until their callback has recorded the connection, and configure it
     /// before they poll again.
     Connection(Box<dyn FnOnce()>),
     /// Any other event; rare, so the allocation does not matter.
@@ -54,7 +54,7 @@ pub(crate) enum Event {
 }
 
 /// The specific part of a context. Methods are called by one thread at a time and must hold no borrow of their own
-/// state when they call the program (there is no need to: they return [`Event`]s).
+/// state when they call the program (this is not necessary, because they return [`Event`]s).
 pub(crate) trait Driver: Any {
     /// Starts operation. `ctx` is connected to an engine.
     fn start(&self, ctx: &Ctx) -> Result<Started>;
@@ -64,10 +64,10 @@ pub(crate) trait Driver: Any {
         Ok(())
     }
 
-    /// Takes a task of this context.
+    /// Accepts a task of this context for execution.
     fn submit(&self, ctx: &Ctx, task: &Task) -> Result<()>;
 
-    /// The next event, if any. Called often: must be cheap when there is none.
+    /// The next event, if any. Called often, so it must be fast if there is none.
     fn next_event(&self, ctx: &Ctx) -> Option<Event>;
 
     /// Called at the start of a poll iteration. Returns the number of events, from 1 to `most`, to deliver before other
@@ -76,7 +76,7 @@ pub(crate) trait Driver: Any {
         most
     }
 
-    /// Delivers up to `most` events. Returns their number. Not meant to be overridden: as a provided method it gives
+    /// Delivers up to `most` events. Returns their number. Not meant to be overridden: as a provided method, it gives
     /// each kind of context its own loop with [`next_event`](Self::next_event) inlined, without a virtual call per
     /// event.
     fn deliver(&self, ctx: &Ctx, most: u32) -> u32 {
@@ -88,7 +88,7 @@ pub(crate) trait Driver: Any {
             };
             found += 1;
             ctx.dispatch(event);
-            // Return after a blocking request to another process's agent: one is enough for a progress call.
+            // Return after a blocking request to another process's agent: a progress call should wait for only one.
             if ctx.is_turn_over() || is_held_up() {
                 break;
             }
@@ -104,10 +104,10 @@ pub(crate) trait Driver: Any {
         Vec::new()
     }
 
-    /// Called when no task is allocated any more. Returns `true` when everything else is torn down as well.
+    /// Called when no task is allocated any longer. Returns `true` once everything else is also torn down.
     fn finish_stop(&self, ctx: &Ctx) -> bool;
 
-    /// A file descriptor given to [`Pe::watch`] can be read or has hung up.
+    /// A file descriptor passed to [`Pe::watch`] can be read or has hung up.
     fn on_ready(&self, _ctx: &Ctx, _token: u32) {}
 
     /// Called before the thread sleeps: requests a wake-up from every peer. The engine calls
@@ -134,7 +134,7 @@ pub(crate) struct Ctx {
     delivering: Cell<u32>,
     /// `true` if the state of the context, or of one of its connections, has changed in the current poll iteration.
     turn_over: Cell<bool>,
-    /// Devices in use, until the context is idle.
+    /// Devices used by the context, until it is idle.
     devices: RefCell<Vec<DeviceUse>>,
     driver: Box<dyn Driver>,
 }
@@ -192,7 +192,7 @@ impl Ctx {
         &*self.driver
     }
 
-    /// The driver downcast to its type.
+    /// The driver, downcast to its concrete type.
     pub(crate) fn driver_as<D: Driver>(&self) -> Result<&D> {
         let any: &dyn Any = &*self.driver;
         any.downcast_ref::<D>()
@@ -223,7 +223,8 @@ impl Ctx {
         }
     }
 
-    /// Called after an action of the program outside of progress. Wakes the engine if it is armed: no peer would.
+    /// Called after an action of the program outside of progress. Wakes the engine if it is armed, because no peer
+    /// would.
     pub(crate) fn stir(&self) {
         if let Some(pe) = &*self.pe.borrow()
             && pe.is_armed()
@@ -261,15 +262,15 @@ impl Ctx {
     }
 
     /// Stops the context. `Err(InProgress)` means that tasks have to be flushed or freed, or messages delivered, or
-    /// that the context is delivering an event: programs that stop a context in one of its callbacks expect it to be
-    /// stopping then, and idle soon after.
+    /// that the context is delivering an event: programs that stop a context in one of its callbacks expect its state
+    /// to be stopping, and later idle.
     pub(crate) fn stop(&self) -> Result<()> {
         let stopped = self.end(self.is_in_callback());
         self.stir();
         stopped
     }
 
-    /// Stops; if `later`, the context stays in the state "stopping" at least until the end of the progress call.
+    /// Stops the context; if `later`, it remains in the state "stopping" at least until the end of the progress call.
     fn end(&self, later: bool) -> Result<()> {
         match self.state.get() {
             CtxState::Idle => self.pe().map(|_| ()),
@@ -287,7 +288,8 @@ impl Ctx {
         }
     }
 
-    /// Goes from stopping to idle if everything is flushed and freed. Returns `true` if it did.
+    /// Changes the state from stopping to idle if all tasks are flushed and freed. Returns `true` if the state has
+    /// changed.
     pub(super) fn try_finish_stop(&self) -> bool {
         let done = self.state.get() == CtxState::Stopping
             && self.can_finish()
@@ -322,7 +324,7 @@ impl Ctx {
     }
 
     /// `true` if the state of the context, or of one of its connections, has changed in this poll iteration. The
-    /// program must see that change before any further event.
+    /// program must be notified of the change before any further event.
     #[inline(always)]
     pub(super) fn is_turn_over(&self) -> bool {
         self.turn_over.get()
@@ -372,15 +374,15 @@ impl Ctx {
             return;
         }
         if next == CtxState::Idle {
-            // Before the callback, in which the program may close them.
+            // Dropped before the callback, in which the program may close the devices.
             drop(self.devices.take());
         }
         if let Some(callback) = self.state_changed.get() {
             let ctx = std::ptr::from_ref(self).cast_mut().cast::<doca_ctx>();
-            // SAFETY: the program set the callback for this context; nothing is borrowed while it runs.
+            // SAFETY: the program set the callback for this context; no borrow is active while it runs.
             unsafe { callback(self.user_data.get(), ctx, previous as u32, next as u32) };
         }
-        // Last: the callback may have called progress, which starts poll iterations of its own.
+        // Set last, because the callback may have called progress, which starts poll iterations of its own.
         self.turn_over.set(true);
     }
 
@@ -439,14 +441,14 @@ pub(crate) type TaskCallback = unsafe extern "C" fn(*mut doca_task, doca_data, d
 
 /// Receives a task's result in place of the program's callbacks.
 pub(crate) trait Completion {
-    /// Called on completion. The program owns the task again: it may be submitted or freed in here.
+    /// Called on completion. The program owns the task again, and may submit or free it here.
     fn ended(self: Rc<Self>, result: Result<()>);
 }
 
 /// The header of every task; `struct doca_task *` points to it.
 ///
-/// Half a cache line: the other half is the start of the body, so that running a task touches one line. Data that the
-/// tasks of a pool share is stored elsewhere.
+/// Its size is half a cache line; the other half is the start of the body, so that running a task accesses one line.
+/// Data that the tasks of a pool share is stored elsewhere.
 #[repr(C)]
 pub(crate) struct Task {
     kind: Rc<Kind>,
@@ -474,7 +476,7 @@ const _: () = assert!(size_of::<Task>() == 32);
 
 /// Data shared by all tasks of one type from one pool.
 pub(super) struct Kind {
-    /// The context that the tasks belong to. It outlives them: a context with tasks cannot be destroyed.
+    /// The context to which the tasks belong. It outlives them, because a context with tasks cannot be destroyed.
     ctx: NonNull<Ctx>,
     on_success: TaskCallback,
     on_error: TaskCallback,
@@ -552,7 +554,7 @@ impl<B: 'static> TaskOf<B> {
         }
     }
 
-    /// `true` if it was submitted and has not completed.
+    /// `true` if the task has been submitted and has not completed.
     pub(crate) fn is_in_flight(&self) -> bool {
         self.task.in_flight.get()
     }
@@ -577,7 +579,7 @@ impl Task {
         self.status.get()
     }
 
-    /// `true` if it was allocated with a body of this type.
+    /// `true` if the task was allocated with a body of this type.
     #[inline]
     fn has_body<B: 'static>(&self) -> bool {
         self.kind.has_body::<B>()
@@ -668,7 +670,7 @@ impl Task {
     /// `task` is live and in flight; the caller keeps its context alive until this returns.
     #[inline]
     pub(super) unsafe fn complete(task: NonNull<Task>, result: Result<()>) {
-        // No reference to the task is held, or passed to this function, across the call that may free it.
+        // No reference to the task exists, or is passed to this function, across the call that may free it.
         let (callback, user_data, ctx_user_data, completion, ownership) = {
             // SAFETY: guaranteed by the caller.
             let header = unsafe { task.as_ref() };
@@ -716,7 +718,8 @@ impl Task {
         }
     }
 
-    /// Frees the task. A task in flight is freed after its completion was delivered (hardware would still write to it).
+    /// Frees the task. A task in flight is freed after its completion has been delivered, because hardware would still
+    /// write to it.
     ///
     /// The pool keeps the memory for the next allocation, because programs read the status of freed tasks.
     ///
@@ -776,7 +779,7 @@ impl Task {
     }
 }
 
-/// Displays the address, by which the program knows the task.
+/// Displays the address, which identifies the task to the program.
 impl fmt::Display for Task {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ctx = self.kind.ctx;
@@ -819,14 +822,14 @@ impl Shelf {
         self.free.borrow_mut().push(task);
     }
 
-    /// Takes a freed task whose body was a `B`.
+    /// Takes a freed task whose body had the type `B`.
     fn take<B: 'static>(&self) -> Option<NonNull<TaskOf<B>>> {
         let mut free = self.free.borrow_mut();
         let fits = |task: &NonNull<Task>| {
             // SAFETY: the memory of freed tasks lives as long as the pool.
             unsafe { task.as_ref() }.has_body::<B>()
         };
-        // Usually the last one: pools have tasks of one type.
+        // Usually the last one, because pools have tasks of one type.
         let index = free.iter().rposition(fits)?;
         Some(free.swap_remove(index).cast())
     }
@@ -842,11 +845,11 @@ struct PoolConf {
 /// The tasks of one kind of a context, with their callbacks.
 #[derive(Default)]
 pub(crate) struct TaskPool {
-    /// `true` if configuring the pool of an active context is `NotPermitted`, as documented for some kinds of tasks,
-    /// instead of `BadState`.
+    /// `true` if configuring the pool of an active context fails with `NotPermitted`, as documented for some kinds of
+    /// tasks, instead of `BadState`.
     forbids_active: bool,
     conf: Cell<Option<PoolConf>>,
-    /// One for each body type allocated since the last configuration; usually only one.
+    /// One for each body type allocated since the last configuration; usually there is only one.
     kinds: RefCell<Vec<Rc<Kind>>>,
     shelf: Rc<Shelf>,
 }
@@ -854,14 +857,14 @@ pub(crate) struct TaskPool {
 impl Drop for TaskPool {
     fn drop(&mut self) {
         for task in self.shelf.free.take() {
-            // SAFETY: a freed task has no body, and is not used any more because its context is destroyed.
+            // SAFETY: a freed task has no body, and is no longer used because its context is destroyed.
             unsafe { Task::deallocate(task) };
         }
     }
 }
 
 impl TaskPool {
-    /// A pool whose configuration is `NotPermitted` while the context is active.
+    /// A pool whose configuration fails with `NotPermitted` while the context is active.
     pub(crate) fn forbidding_active() -> Self {
         let mut pool = Self::default();
         pool.forbids_active = true;

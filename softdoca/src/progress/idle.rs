@@ -1,21 +1,20 @@
-//! Idle strategy of a thread whose progress engines have nothing to do.
+//! Idle strategy of a thread whose progress engines have no work.
 //!
-//! It spins for a moment (a peer on another core answers within a microsecond), then yields (the peer may need this
-//! core), then blocks on all engines that it progresses, with a timeout. Because of the timeout, a lost wake-up causes a
-//! delay, never a hang.
+//! It spins briefly (a peer on another core responds within a microsecond), then yields (the peer may need this core),
+//! then blocks on all engines that it progresses, with a timeout. Because of the timeout, a lost wake-up causes a
+//! delay, but never a hang.
 //!
-//! The program may call progress in a loop that also polls a socket or a pipe, of which the engine knows nothing: a
-//! sleep is its latency. So sleeps grow up to [`LONGEST_SHORT_SLEEP`] at most, until the thread has been idle for
-//! [`LONG_IDLE_TIME`]. A thread whose program has asked for the notification handle waits on it itself:
-//! its calls of progress do not sleep. `SOFTDOCA_IDLE` selects another [`Strategy`].
+//! The program may call progress in a loop that also polls a socket or a pipe, of which the engine is not aware: a
+//! sleep delays the processing of that socket. Therefore sleeps grow only up to [`LONGEST_SHORT_SLEEP`] at most, until
+//! the thread has been idle for [`LONG_IDLE_TIME`]. If a program has requested the notification handle, its threads
+//! wait on the handle themselves, and calls of progress do not sleep. `SOFTDOCA_IDLE` selects another [`Strategy`].
 //!
-//! A busy thread yields from time to time as well. A pipeline of processes is as fast as its slowest CPU only while all
-//! CPUs are busy: if a stage shares its CPU with the one before it, and continues as long as the one after it delivers
-//! something, the two run one after the other. Without CPU contention, a yield every so many events has no measurable
-//! cost.
+//! A busy thread also yields from time to time. A pipeline of processes is as fast as its slowest CPU only while all
+//! CPUs are busy: if a stage shares its CPU with its predecessor, and continues as long as its successor delivers
+//! events, the stages run sequentially. Without CPU contention, occasional yields have no measurable cost.
 //!
-//! If another thread occupies the CPU and does not yield, a busy thread does not yield either, and an idle one takes
-//! short sleeps: see [`Contention`].
+//! If another thread occupies the CPU and does not yield, a busy thread does not yield, either, and an idle thread
+//! sleeps briefly: see [`Contention`].
 //!
 //! A thread may progress several engines in turn. Each is armed in its own call; the thread blocks in the call that
 //! arms the last one. An engine that the thread no longer progresses is dropped from the list.
@@ -39,21 +38,21 @@ const SPINS: u32 = 8;
 const ENOUGH_EVENTS: u32 = 24;
 /// Number of events after which a busy thread yields.
 const MOST_EVENTS: u32 = 128;
-/// Empty calls per engine before the thread blocks; those after the spins yield.
+/// Empty calls per engine before the thread blocks; calls after the spins yield.
 const YIELDS: u32 = 400;
-/// Empty calls per engine before the thread blocks under CPU contention; those after the spins sleep briefly.
+/// Empty calls per engine before the thread blocks under CPU contention; calls after the spins sleep briefly.
 const SHORT_SLEEPS: u32 = 20;
 const SHORTEST_SLEEP: Duration = Duration::from_micros(50);
 /// Longest sleep of a thread that was not idle for long.
 const LONGEST_SHORT_SLEEP: Duration = Duration::from_millis(1);
 const LONGEST_SLEEP: Duration = Duration::from_millis(50);
-/// Idle time after which sleeps may be longer. A sleep of 1 ms costs about 35 us of CPU time, of which the kernel's timer
-/// takes the most: several hundredths of a CPU.
+/// Idle time after which sleeps may be longer. A sleep of 1 ms takes about 35 us of CPU time, mostly in the kernel's
+/// timer: several percent of a CPU.
 const LONG_IDLE_TIME: Duration = Duration::from_secs(5);
-/// Part of a longer idle time that a sleep may take: the CPU usage is far below a hundredth then.
+/// Divisor of a longer idle time that gives the maximum duration of a sleep: CPU usage is then far below 1 %.
 const PART_OF_IDLE_TIME: u32 = 500;
-/// Number of short sleeps for which an engine stays armed: arming takes four system calls. Connections that the program
-/// has made since are polled before each sleep, but cannot end it before the engine is armed again.
+/// Number of short sleeps for which an engine remains armed: arming takes four system calls. Connections that the
+/// program has made since are polled before each sleep, but cannot end it before the engine is armed again.
 const SLEEPS_PER_ARMING: u32 = 16;
 /// Number of empty calls of the thread after which it no longer waits for an engine that was not progressed.
 const STALE_CALLS: u32 = 64;
@@ -63,19 +62,19 @@ const MOST_ENGINES: usize = 32;
 /// Environment variable that selects the strategy.
 const VARIABLE: &str = "SOFTDOCA_IDLE";
 
-/// Behaviour of a thread whose engines have nothing to do.
+/// Behaviour of a thread whose engines have no work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Strategy {
-    /// `spin`: nothing, as on hardware.
+    /// `spin`: polls continuously, as on hardware.
     Spin,
-    /// `yield`: it yields the CPU.
+    /// `yield`: yields the CPU.
     Yield,
-    /// `sleep`, the default, or `sleep:MAX`: it sleeps after a moment, with a fixed limit if one is given.
+    /// `sleep`, the default, or `sleep:MAX`: sleeps after a short time, for at most `MAX` if given.
     Sleep(Option<Duration>),
 }
 
 impl Strategy {
-    /// The strategy that the environment selects.
+    /// The strategy selected by the environment.
     ///
     /// # Errors
     /// [`Error::BadConfig`] for an invalid value.
@@ -117,7 +116,7 @@ impl Strategy {
 pub(super) struct Sleeper {
     epoll: Arc<OwnedFd>,
     armed: AtomicBool,
-    /// The program has the notification handle: it waits by itself.
+    /// `true` if the program has the notification handle, and waits by itself.
     notifies: AtomicBool,
     /// Calls since the engine was armed.
     calls_armed: AtomicU32,
@@ -146,8 +145,8 @@ impl Sleeper {
         self.calls_armed.store(0, Ordering::Relaxed);
     }
 
-    /// `true` if the armed engine need not be armed again in this call: the thread's last sleep was short, and nothing
-    /// has woken it.
+    /// `true` if the armed engine need not be armed again in this call: the thread's last sleep was short, and was not
+    /// interrupted.
     pub(super) fn stays_armed(&self) -> bool {
         let calls = self.calls_armed.load(Ordering::Relaxed) + 1;
         self.calls_armed.store(calls, Ordering::Relaxed);
@@ -170,7 +169,7 @@ struct Idle {
     /// All empty calls, wrapping.
     calls: u32,
     sleep: Duration,
-    /// The last sleep was a short one, and ended with its timeout.
+    /// `true` if the last sleep was short, and ended with its timeout.
     timed_out: bool,
     /// Time of the first sleep since the last call that found events.
     since: Option<Instant>,
@@ -202,8 +201,8 @@ pub(super) fn found_work(events: u32) {
     }
 }
 
-/// Yields and records the duration. All yields are timed: a single unnoticed long one would cost as much as reading the
-/// clock for a hundred thousand others.
+/// Yields and records the duration. All yields are timed, because an undetected long yield would take as long as
+/// reading the clock for a hundred thousand short ones.
 fn yield_cpu() {
     let start = Instant::now();
     std::thread::yield_now();
@@ -218,8 +217,8 @@ enum Step {
     Arm,
 }
 
-/// Handles an empty call: spins, yields, sleeps briefly, or arms the engine with `arm` and blocks; with `hurry` only
-/// for a moment. Returns `true` if arming delivered events.
+/// Handles an empty call: spins, yields, sleeps briefly, or arms the engine with `arm` and blocks, with `hurry` only
+/// briefly. Returns `true` if arming delivered events.
 pub(super) fn found_nothing(
     sleeper: &Arc<Sleeper>,
     arm: impl FnOnce() -> Arming,
@@ -254,7 +253,7 @@ pub(super) fn found_nothing(
     }
 }
 
-/// Must be called when a submission has to be retried: programs do so in a loop inside a callback, and the peer that
+/// Must be called when a submission has to be retried: programs retry in a loop inside a callback, and the peer that
 /// would free a slot may need this core.
 pub(crate) fn yield_before_retry() {
     if IDLE.with_borrow(|idle| idle.contention.is_present()) {
@@ -293,7 +292,7 @@ impl Idle {
             }
         }
         if !known {
-            // Drops destroyed engines: a busy thread may never reach the check for stale ones below.
+            // Drops destroyed engines, because a busy thread may never reach the check for unused engines below.
             self.engines
                 .retain(|entry| Arc::strong_count(&entry.sleeper) > 1);
             self.engines.push(Entry {
@@ -328,7 +327,7 @@ impl Idle {
     }
 }
 
-/// Longest sleep of a thread that has been idle for this time.
+/// Longest sleep of a thread that has been idle for `idle_time`.
 fn longest_sleep(strategy: Strategy, idle_time: Duration) -> Duration {
     match strategy {
         Strategy::Sleep(Some(most)) => most,
@@ -370,7 +369,7 @@ fn sleep_if_all_armed(hurry: bool) {
         tv_sec: duration.as_secs().cast_signed(),
         tv_nsec: i64::from(duration.subsec_nanos()),
     };
-    // After a wake-up or a signal, the next call polls everything.
+    // After a wake-up or a signal, the next call polls all sources.
     let timed_out = rustix::event::poll(&mut fds, Some(&timeout)) == Ok(0);
     IDLE.with_borrow_mut(|idle| idle.timed_out = timed_out && is_short);
 }
@@ -380,8 +379,8 @@ thread_local! {
     static FIXED_SLEEP: std::cell::Cell<Option<Duration>> = const { std::cell::Cell::new(None) };
 }
 
-/// Runs `work`, in which this thread sleeps for `duration` unless it is woken. A test can then tell a wake-up from a
-/// timeout on any machine.
+/// Runs `work`, in which this thread sleeps for `duration` unless it is woken. With it, a test can distinguish a
+/// wake-up from a timeout on any machine.
 #[cfg(test)]
 pub(crate) fn with_sleeps_of<T>(duration: Duration, work: impl FnOnce() -> T) -> T {
     FIXED_SLEEP.set(Some(duration));
@@ -390,33 +389,34 @@ pub(crate) fn with_sleeps_of<T>(duration: Duration, work: impl FnOnce() -> T) ->
     result
 }
 
-/// A yield that takes longer was not used by a peer but by a CPU-bound thread.
+/// A longer yield means that a CPU-bound thread ran, and not a peer.
 const LONG_YIELD: Duration = Duration::from_millis(1);
-/// Time without yields after a long yield. Short at first: a peer may have had much to do, or the machine may have been
-/// suspended.
+/// Time without yields after a long yield. Initially short, because a peer may have had much work, or the machine may
+/// have been suspended.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
-/// Time without yields after repeated long yields: one yield per second takes less than a hundredth of the time.
+/// Time without yields after repeated long yields: one yield per second takes less than 1 % of the time.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Growth factor of the pause after another long yield.
 const GROWTH: u32 = 4;
-/// The pause is halved when all yields were short for at least this time and for as long as the last pause: some yields
-/// reach only a peer although CPU-bound threads are waiting.
+/// The pause is halved when all yields were short for at least this time and for as long as the last pause, because
+/// some yields reach only a peer although CPU-bound threads are waiting.
 const SHORTEST_TRIAL: Duration = Duration::from_millis(8);
 
 /// Estimate of CPU contention: `true` while another thread occupies this CPU without yielding.
 ///
-/// A peer that gets the CPU does its work and yields within microseconds. Other threads, such as the main thread of a
-/// program that polls a socket, keep the CPU for a whole time slice of milliseconds, and the kernel treats a yield as
-/// the end of the yielder's own slice. Under such contention an idle thread had better sleep briefly, because its timer
-/// preempts the other thread, and a busy thread had better not yield.
+/// A peer that gets the CPU completes its work and yields within microseconds. Other threads, such as the main thread
+/// of a program that polls a socket, keep the CPU for a whole time slice of milliseconds, and the kernel treats a yield
+/// as the end of the yielder's own slice. Under such contention, an idle thread should sleep briefly, because its timer
+/// preempts the other thread, and a busy thread should not yield.
 ///
-/// Such threads migrate between CPUs, and only one yield in many meets one where peers share the CPU as well. So an
-/// observation is valid for a period of time, not for a number of yields, which pass quickly when the CPU is free.
+/// Such threads migrate between CPUs, and if peers also share the CPU, only a small part of the yields is affected by
+/// such a thread. Therefore an observation is valid for a period of time, and not for a number of yields, which pass
+/// quickly when the CPU is free.
 #[derive(Debug)]
 pub(super) struct Contention {
-    /// Length of the last pause, or of the next one as adapted since.
+    /// Duration of the last pause, or of the next one as adapted since then.
     pause: Duration,
-    /// End of the last pause, or of the last trial period in which all yields were short. `None`: no contention.
+    /// End of the last pause, or of the last trial period in which all yields were short. `None` without contention.
     since: Option<Instant>,
 }
 
@@ -426,7 +426,7 @@ impl Contention {
         since: None,
     };
 
-    /// `true` if the thread must not yield now. Reads the clock only if there was a long yield recently.
+    /// `true` if the thread must not yield now. Reads the clock only if there was a recent long yield.
     pub(super) fn is_present(&self) -> bool {
         self.since.is_some() && self.is_present_at(Instant::now())
     }
@@ -463,7 +463,7 @@ pub(super) fn sleep_briefly() {
     let is_precise = usual.is_some() && set_current_timer_slack(Some(SLACK)).is_ok();
     std::thread::sleep(SHORT_SLEEP);
     if is_precise {
-        // Cannot fail: the value was in use before.
+        // Cannot fail, because the value was in use before.
         let _ = set_current_timer_slack(usual);
     }
 }

@@ -124,7 +124,7 @@ fn give_bounced(
 /// valid for writing `part` bytes.
 ///
 /// # Errors
-/// [`Error::TooBig`] if they do not fit: then nothing is written.
+/// [`Error::TooBig`] if they do not fit; no data is written in this case.
 #[inline]
 pub(super) fn fill_tail(
     list: &Buf,
@@ -254,7 +254,7 @@ pub(super) struct RemoteAccess {
     is_read: bool,
 }
 
-/// As [`read_remote`], of memory on another machine; `None` for other memory.
+/// As [`read_remote`], for memory on another machine; `None` for other memory.
 pub(super) fn remote_read(
     source: BufHandle,
     destination: BufHandle,
@@ -294,7 +294,7 @@ pub(super) fn remote_read(
     }))
 }
 
-/// As [`write_remote`], to memory on another machine; `None` for other memory.
+/// As [`write_remote`], for memory on another machine; `None` for other memory.
 pub(super) fn remote_write(
     source: BufHandle,
     destination: BufHandle,
@@ -368,7 +368,7 @@ impl RemoteAccess {
     }
 }
 
-/// A read or write as an RDMA device does it.
+/// A read or write to be executed by an RDMA device.
 pub(super) struct DeviceRequest {
     pieces: [Sge; MOST_PIECES],
     count: usize,
@@ -383,7 +383,8 @@ impl DeviceRequest {
 }
 
 impl RemoteAccess {
-    /// The request for the device of a connection; `None` if it does not know the memory, or it is too much for one.
+    /// The request for the device of a connection; `None` if the memory is not registered with the device, or exceeds
+    /// the size of a request.
     pub(super) fn for_device(&self, outbox: &VerbsOutbox) -> Option<DeviceRequest> {
         let (nic, remote) = (
             outbox.nic(),
@@ -442,7 +443,7 @@ pub(super) struct RemoteChange {
     pub(super) operands: [u64; 2],
 }
 
-/// As [`atomic`], of memory on another machine that its RDMA device knows; `None` for other memory.
+/// As [`atomic`], for memory on another machine that is registered with its RDMA device; `None` for other memory.
 pub(super) fn remote_change(
     destination: &Buf,
     result: &Buf,
@@ -551,7 +552,7 @@ pub(super) fn value(list: &Buf) -> Result<u64> {
     }
     let (mut bytes, mut done) = ([0; ATOMIC], 0);
     with_data(Some(list), 0, ATOMIC, &mut |from, len| {
-        // SAFETY: `from` is readable for `len` bytes, of which there are 8 in all.
+        // SAFETY: `from` is readable for `len` bytes, and the total length is 8.
         unsafe { std::ptr::copy(from, bytes.as_mut_ptr().add(done), len) };
         done += len;
     })?;

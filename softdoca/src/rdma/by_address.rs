@@ -8,8 +8,8 @@
 //!       of requests the client's address, u8 type (`doca_rdma_addr_type`) and 16 bytes; of acceptances private data
 //! ```
 //!
-//! The client sends a request and waits; the server's program accepts or rejects; the client reports when it is
-//! connected. Only then is the connection established for the server. If the socket closes before, the request was
+//! The client sends a request and waits; the server's program accepts or rejects; the client reports that it is
+//! connected. Only then is the connection established for the server. If the socket is closed before, the request was
 //! rejected.
 
 use std::ffi::{CStr, CString};
@@ -63,7 +63,7 @@ impl Rdma {
                 self.end(ctx, &connection, Ending::Orderly);
             }
         }
-        // Wake a thread that waits for the callback.
+        // Wakes a thread that waits for the callback.
         ctx.pe()?.wake().ring();
         Ok(())
     }
@@ -71,8 +71,8 @@ impl Rdma {
     /// Accepts a peer's connection request.
     ///
     /// # Errors
-    /// [`Error::BadState`] for any other connection, [`Error::ConnectionAborted`] if the peer has disconnected
-    /// meanwhile.
+    /// [`Error::BadState`] for a connection that was not requested, [`Error::ConnectionAborted`] if the peer has
+    /// disconnected.
     pub(crate) fn accept(
         &self,
         ctx: &Ctx,
@@ -205,7 +205,7 @@ const LONGEST: usize = HEAD + ConnectionDetails::LONGEST + u8::MAX as usize;
 pub(super) enum Message {
     Request {
         details: ConnectionDetails,
-        /// The client's address, of the same kind as the server's.
+        /// The client's address, of the same type as the server's.
         from: Host,
     },
     Acceptance {
@@ -359,14 +359,14 @@ pub(super) enum Watched {
 }
 
 impl Watched {
-    /// Numbers are less than this: a token has 29 bits for them.
+    /// Upper limit of numbers, excluded: a token has 29 bits for them.
     pub(super) const NUMBERS: u32 = 1 << 29;
 
     pub(super) fn token(self, number: u32) -> u32 {
         (self as u32) << 29 | number
     }
 
-    /// Kind and number of a token.
+    /// Kind and number encoded in a token.
     pub(super) fn of(token: u32) -> (Watched, u32) {
         let watched = match token >> 29 {
             0 => Watched::Liveness,
@@ -442,7 +442,7 @@ impl Rdma {
     /// Stops listening on a port. Requests already reported to the program are not affected.
     ///
     /// # Errors
-    /// [`Error::BadState`] before the start, [`Error::InvalidValue`] if the instance does not listen there.
+    /// [`Error::BadState`] before the start, [`Error::InvalidValue`] if the instance does not listen on the port.
     pub(crate) fn stop_listening(&self, ctx: &Ctx, port: u16) -> Result<()> {
         expect_running(ctx, "a port is closed")?;
         let reception = &mut self.state.borrow_mut().reception;
@@ -608,7 +608,7 @@ impl Host {
     /// Encoded size in bytes.
     const SIZE: usize = 17;
 
-    /// This device's address of the same kind as `called`.
+    /// This device's address of the same type as `called`.
     pub(super) fn of(device: &DeviceModel, called: &Address) -> Host {
         let [local, mapped] = gids(device).map(Ipv6Addr::from);
         let is_mapped = called.host.to_ipv4_mapped().is_some();
@@ -647,7 +647,7 @@ impl Host {
         host.text().map(|_| host)
     }
 
-    /// In the format of a program.
+    /// In the format used by programs.
     #[allow(non_upper_case_globals, reason = "names of the C API")]
     fn text(&self) -> Result<String> {
         match self.kind {
@@ -656,7 +656,7 @@ impl Host {
                 Ok(ip.to_string())
             }
             DOCA_RDMA_ADDR_TYPE_IPv6 => Ok(self.ip.to_string()),
-            // Never abbreviated.
+            // GIDs are never abbreviated.
             DOCA_RDMA_ADDR_TYPE_GID => Ok(self
                 .ip
                 .segments()
@@ -731,7 +731,7 @@ impl Address {
         self.port
     }
 
-    /// Sockets of possible listeners, most likely first: devices with this address, or else all devices. Every address
+    /// Sockets of possible listeners: of devices with this address or, if there are none, of all devices. Every address
     /// is treated as local, because programs are also given the machine's own addresses.
     pub(super) fn sockets(&self) -> Result<Vec<String>> {
         let devices = &Topology::get()?.devices;

@@ -24,16 +24,16 @@ pub(super) type Done = (NonNull<Task>, Result<()>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Its details are exported; the peer may already send.
+    /// The details are exported; the peer may already send.
     Exported,
-    /// Being established by address: nothing arrives before both sides know of it.
+    /// Being established by address: no data arrives before both sides have been notified.
     Negotiating,
     Connected,
     /// Ended: tasks fail.
     Ended,
 }
 
-/// A connection of an instance, which owns it. A `struct doca_rdma_connection *` points to one.
+/// A connection, owned by its instance. A `struct doca_rdma_connection *` points to a `Connection`.
 pub(crate) struct Connection {
     /// Identifies the connection within its instance.
     pub(super) id: u32,
@@ -41,10 +41,10 @@ pub(crate) struct Connection {
     ctx: NonNull<Ctx>,
     user_data: Cell<doca_data>,
     state: Cell<State>,
-    /// The exported details; the program reads them through a pointer.
+    /// The exported details, which the program reads through a pointer.
     details: Box<[u8]>,
-    /// Address it was connected to, released at its end, after which the program may destroy it. For a connection
-    /// requested by a peer, the peer's address, which is kept.
+    /// Address to which it was connected, released at the end of the connection, after which the program may destroy
+    /// it. For a connection requested by a peer, the peer's address, which is kept.
     address: RefCell<Option<Arc<Address>>>,
     pub(super) handshake: RefCell<Option<Handshake>>,
     pub(super) parts: RefCell<Parts>,
@@ -62,7 +62,7 @@ pub(super) struct Parts {
     pub(super) queue: VecDeque<NonNull<Task>>,
     /// The message being received.
     pub(super) assembly: Option<Assembly>,
-    /// The peer has died, or a message was incomplete: received data is delivered, and then the connection ends.
+    /// The peer has exited, or a message was incomplete: received data is delivered, and then the connection ends.
     pub(super) broken: bool,
     /// A task of this side failed because the peer no longer exists.
     failed: bool,
@@ -74,7 +74,7 @@ pub(super) struct Parts {
 pub(super) enum Attempt {
     /// The task waits for a receive of the peer or for space.
     Waits,
-    /// Its request was sent: it completes with the reply.
+    /// The request of the task was sent; the task completes with the reply.
     Issued,
     Done(Result<()>),
 }
@@ -87,7 +87,7 @@ pub(super) enum News {
     Received(Done),
     /// The peer has closed the connection.
     Closed,
-    /// The peer has died or violated the protocol.
+    /// The peer has exited or violated the protocol.
     Lost,
 }
 
@@ -144,7 +144,7 @@ impl Connection {
         self.state.get() == State::Ended
     }
 
-    /// The address it was connected to, or that of the requesting peer.
+    /// The address to which it was connected, or the address of the requesting peer.
     pub(crate) fn address(&self) -> Option<Arc<Address>> {
         self.address.borrow().clone()
     }
@@ -173,11 +173,12 @@ impl Connection {
         self.state.set(State::Connected);
     }
 
-    /// Queues a task of this side; runs it at once if the queue is empty.
+    /// Queues a task of this side; runs it immediately if the queue is empty.
     ///
-    /// Of several copies, only the first runs at once: while the program has completions to collect, and so will make
-    /// progress soon, further ones are queued, and their sources prefetched. A single copy is complete when this
-    /// returns, so that a program that then waits for another event sees the effect, as with a device.
+    /// Of several copies, only the first one runs immediately: while the program has completions to reap, and will
+    /// therefore make progress soon, further copies are queued, and their sources prefetched. A single copy is complete
+    /// when this returns, so that its effect is visible to a program that then waits for another event, as with a
+    /// device.
     pub(super) fn submit(&self, task: &Task, work: &Work, done: &mut VecDeque<Done>) {
         work.stage.set(Stage::Waiting);
         work.set_progress(0);
@@ -203,7 +204,7 @@ impl Connection {
         }
     }
 
-    /// Runs tasks of this side until one must wait, or one has copied: its completion must not wait for the other
+    /// Runs tasks of this side until one must wait, or one has copied data: its completion must not wait for other
     /// copies.
     fn run(&self, parts: &mut Parts, done: &mut VecDeque<Done>) {
         while let Some(&head) = parts.queue.front() {
@@ -254,7 +255,7 @@ impl Connection {
         match super::task::run(work, outbox, parts.peer_permissions) {
             Err(Error::Again) => Attempt::Waits,
             Err(error) if work.stage.get() == Stage::Sending => {
-                // The peer waits for the rest, and would take the next message for it.
+                // The peer expects the remaining fragments, and would interpret the next message as these.
                 parts.broken = true;
                 Attempt::Done(Err(error))
             }
@@ -317,7 +318,7 @@ impl Connection {
 }
 
 impl Parts {
-    /// State change of the peer, if there is nothing else to report.
+    /// State change of the peer, if no other event has to be reported.
     fn peer(&mut self, can_receive: bool) -> News {
         let sender = self.inbox.as_mut().map(|inbox| inbox.peer());
         let receiver = self.outbox.as_ref().map(|outbox| outbox.peer());
@@ -328,8 +329,8 @@ impl Parts {
             _ if self.broken => News::Lost,
             _ => return News::None,
         };
-        // Data sent before the disconnection is delivered first. Checked after the disconnection was seen, so no more
-        // can arrive.
+        // Data sent before the disconnection is delivered first. Checked after the disconnection was detected, so no
+        // further data can arrive.
         match self.inbox.as_mut().map(|inbox| inbox.peek()) {
             Some(Ok(Some(_))) if can_receive || matches!(news, News::Closed) => News::None,
             Some(Err(_)) => News::Lost,
@@ -343,12 +344,12 @@ impl Parts {
 pub(super) enum Ending {
     /// Requested by this side, or closed by the peer.
     Orderly,
-    /// The peer has died or violated the protocol.
+    /// The peer has exited or violated the protocol.
     Failure,
 }
 
 impl Rdma {
-    /// Creates a connection whose details the peer can use at once. An instance with one connection creates it once
+    /// Creates a connection whose details the peer can use immediately. An instance with one connection creates it once
     /// for each start.
     ///
     /// # Errors
@@ -381,7 +382,7 @@ impl Rdma {
         let transport = state.transport()?;
         let (inbox, nic) = (transport.offer(state.receives.len())?, transport.nic());
         let details = ConnectionDetails {
-            // One of two small numbers, checked when it was set.
+            // One of two small numbers, validated when it was set.
             transport_type: self.config.transport_type.get() as u16,
             permissions: self.config.permissions.get(),
             agent: AgentAddress::local()?,
@@ -404,7 +405,8 @@ impl Rdma {
         Ok((connection, details))
     }
 
-    /// Returns the connection of a handle, if it belongs to this instance; for NULL, that of an instance with one.
+    /// Returns the connection of a handle, if it belongs to this instance; for NULL, the connection of an instance with
+    /// a single one.
     pub(crate) fn connection(
         &self,
         ctx: &Ctx,
@@ -424,8 +426,8 @@ impl Rdma {
             })
     }
 
-    /// Connects to the peer that exported `details`. Its program may be asleep. With dynamic connections it need not
-    /// connect either, as it only receives, and is read and written.
+    /// Connects to the peer that exported `details`. The peer's program may be asleep. With dynamic connections, the
+    /// peer need not connect, either: it only receives messages, and its memory is read and written.
     ///
     /// # Errors
     /// [`Error::ConnectionAborted`] for malformed details, and if the peer no longer exists; [`Error::UnsupportedVersion`];
@@ -510,8 +512,8 @@ impl Rdma {
         Ok(())
     }
 
-    /// Ends a connection: its tasks fail. Does nothing if it has ended: programs disconnect in response to a
-    /// disconnection event, some of them more than once, and librdmacm allows it.
+    /// Ends a connection: its tasks fail. Has no effect if the connection has already ended: programs disconnect in
+    /// response to a disconnection event, some of them more than once, and librdmacm allows it.
     pub(crate) fn disconnect(&self, ctx: &Ctx, connection: &Rc<Connection>) {
         if !connection.has_ended() {
             self.end(ctx, connection, Ending::Orderly);
@@ -547,7 +549,7 @@ impl Rdma {
         } else if self.config.expect_reliable().is_ok() {
             callbacks.failure
         } else {
-            // The target of a dynamic connection got no event when it was established.
+            // The target of a dynamic connection was not notified when it was established.
             None
         };
         self.call_later(ctx, connection, callback);
@@ -571,7 +573,8 @@ impl Rdma {
                 // The program may still use the handle.
                 state.ended.push(state.connections.remove(place));
             }
-            // It may have returned receives to the shared pool that senders on other connections wait for.
+            // The connection may have returned receives to the shared pool, for which senders on other connections are
+            // waiting.
             for other in &state.connections {
                 if let Some(inbox) = &mut other.parts.borrow_mut().inbox {
                     inbox.post(0);
@@ -627,7 +630,7 @@ pub(super) struct ConnectionDetails {
     pub transport_type: u16,
     /// Rights granted to the peer, `doca_access_flag` values.
     pub permissions: u32,
-    /// Agent to ask for the transport.
+    /// Agent from which the transport is requested.
     pub agent: AgentAddress,
     /// Key of the transport; can be used once.
     pub key: Key,

@@ -2,8 +2,8 @@
 //!
 //! A read or write of memory on another machine is sent over the connection's [`Lane`] and completes with the reply;
 //! several may be outstanding, and complete in order. All other tasks of the connection wait for them: a message sent
-//! after a write is received after it. Where both sides have an RDMA device, and it knows the memory, it is a request
-//! to the device, with the same order.
+//! after a write is received after it. If both sides have an RDMA device with which the memory is registered, the
+//! access is a request to the device instead, with the same ordering.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -32,7 +32,8 @@ pub(super) struct Remote {
     /// Outstanding requests, in order: all over the lane, or all through the RDMA device.
     sent: VecDeque<Sent>,
     by_device: bool,
-    /// The last one must complete before any other task starts: it is still at the head of the connection's queue.
+    /// `true` if the last request must complete before any other task starts; its task is still at the head of the
+    /// connection's queue.
     barrier: bool,
     /// Sockets watched for output: the sender's and the lane's.
     blocked: [bool; 2],
@@ -52,7 +53,7 @@ impl Remote {
 
     /// Takes the tasks of outstanding requests, which have failed.
     pub(super) fn give_up(&mut self) -> impl Iterator<Item = NonNull<Task>> {
-        // No data is placed after it is closed.
+        // After the lane is closed, no further data is written to memory.
         self.lane = None;
         let is_queued = std::mem::take(&mut self.barrier);
         let mut sent = std::mem::take(&mut self.sent);
@@ -81,8 +82,8 @@ impl Parts {
         }
     }
 
-    /// End of the connection, from that of the sending direction. A clean end counts only once the peer's messages have
-    /// ended, too.
+    /// End of the connection, from that of the sending direction. A clean end takes effect only once the peer's
+    /// messages have also ended.
     pub(super) fn end_of_sender(&mut self, receiver: Option<Peer>) -> Option<Peer> {
         match (receiver, &self.inbox) {
             (Some(Peer::Closed), Some(inbox)) if !inbox.has_ended() => None,
@@ -167,7 +168,7 @@ impl Connection {
         match run {
             Err(Error::Again) => Attempt::Waits,
             Err(error) => {
-                // The peer waits for the rest of a message, and would take the next one for it.
+                // The peer expects the remaining fragments of a message, and would interpret the next message as these.
                 parts.broken |= work.stage.get() == Stage::Sending;
                 Attempt::Done(Err(error))
             }
@@ -202,7 +203,7 @@ impl Connection {
             if !parts.remote.sent.is_empty() {
                 return Err(Error::Again);
             }
-            // As in hardware, nothing is written before the peer can receive the immediate.
+            // As in hardware, no data is written before the peer can receive the immediate value.
             let reserved = match parts.outbox.as_deref_mut() {
                 Some(ConnectionOutbox::Network(outbox)) => outbox.reserve_receive(),
                 Some(ConnectionOutbox::Verbs(outbox)) => outbox.reserve_receive(),
@@ -242,11 +243,11 @@ impl Connection {
         });
         if has_immediate {
             remote.barrier = true;
-            // Stays in the queue for its message.
+            // The task remains in the queue for its message.
             return Err(Error::Again);
         }
         if lane.unsent() >= ENOUGH {
-            // Its error is reported by the next reply.
+            // An error is reported by the next reply.
             let _ = lane.flush();
         }
         Ok(true)
@@ -262,7 +263,7 @@ impl Connection {
     pub(super) fn take_replies(&self, parts: &mut Parts, done: &mut VecDeque<Done>) -> Result<()> {
         let remote = &mut parts.remote;
         if let Some(ConnectionOutbox::Verbs(outbox)) = parts.outbox.as_deref_mut() {
-            // Also completions of messages.
+            // This also polls completions of messages.
             outbox.poll();
             while let Some(reply) = outbox.next_reply() {
                 let sent = remote.sent.pop_front().ok_or(Error::Unexpected)?;
@@ -307,7 +308,7 @@ impl Connection {
             blocked[0] = !outbox.flush();
         }
         if let Some(lane) = &mut parts.remote.lane {
-            // Its error is reported by the next reply.
+            // An error is reported by the next reply.
             blocked[1] = !lane.flush().unwrap_or(true);
         }
         if blocked != parts.remote.blocked
@@ -330,7 +331,7 @@ impl Connection {
         let mut parts = self.parts.borrow_mut();
         let parts = &mut *parts;
         let pe = self.ctx().pe();
-        // Level-triggered: its end would be reported repeatedly.
+        // Level-triggered, so its end would be reported repeatedly.
         let unwatch = |socket: Option<BorrowedFd<'_>>, urgency: Urgency| {
             if let (Ok(pe), Some(socket)) = (&pe, socket) {
                 pe.unwatch(socket, urgency);
@@ -352,7 +353,7 @@ impl Connection {
             Watched::Lane => {
                 if let Some(lane) = &mut parts.remote.lane {
                     lane.set_readable();
-                    // Without requests, only its end can be received.
+                    // Without outstanding requests, only the end of the lane can be received.
                     if lane.outstanding() == 0 && lane.is_closed() {
                         self.close_lane(&mut parts.remote);
                     }
@@ -391,7 +392,7 @@ impl Connection {
     }
 }
 
-/// As [`Connection::issue`], to the RDMA device; returns `false` if that does not know the memory.
+/// As [`Connection::issue`], to the RDMA device; returns `false` if the memory is not registered with the device.
 fn issue_to_device(
     task: NonNull<Task>,
     work: &Work,
@@ -399,7 +400,7 @@ fn issue_to_device(
     remote: &mut Remote,
     permissions: u32,
 ) -> Result<bool> {
-    // Requests over the lane come first.
+    // Requests over the lane are processed first.
     let is_free = remote.by_device || !remote.is_waiting();
     let len = if let Some(change) = task::remote_change(work, permissions)? {
         if !outbox.reaches(&change.offer, change.key) {
@@ -418,7 +419,7 @@ fn issue_to_device(
         let Some(request) = access.for_device(outbox) else {
             return Ok(false);
         };
-        // As in hardware, nothing is written before the peer can receive the immediate.
+        // As in hardware, no data is written before the peer can receive the immediate value.
         let has_immediate = work.operation == Operation::WriteImmediate;
         if !is_free || has_immediate && !outbox.reserve_receive() {
             return Err(Error::Again);

@@ -53,7 +53,7 @@ pub(crate) enum Operation {
 impl Operation {
     const COUNT: usize = Operation::EventAdd as usize + 1;
 
-    /// Returns `true` if it moves data between two memories.
+    /// Returns `true` if the operation moves data between two memories.
     pub(super) fn copies(self) -> bool {
         matches!(self, Self::Read | Self::Write)
     }
@@ -74,7 +74,7 @@ pub(crate) struct Arguments {
 /// Body of a task that acts on a connection. Fields used by most operations come first.
 #[repr(C)]
 pub(crate) struct Work {
-    /// Taken only while it is being accessed.
+    /// Empty only while it is being accessed.
     connection: Cell<Option<Rc<Connection>>>,
     pub(crate) source: BufSlot,
     pub(crate) destination: BufSlot,
@@ -82,7 +82,7 @@ pub(crate) struct Work {
     progress: Cell<u32>,
     pub(super) operation: Operation,
     pub(super) stage: Cell<Stage>,
-    /// As given by the program: its bytes are in network order.
+    /// As set by the program, in network byte order.
     pub(crate) immediate: Cell<u32>,
     /// Destination of an atomic operation's old value.
     pub(crate) result: BufSlot,
@@ -116,7 +116,7 @@ fn check_list(slot: &BufSlot, limit: u32) -> Result<()> {
 pub(super) enum Stage {
     /// Not started.
     Waiting,
-    /// A write with immediate has written; its immediate is still to be sent.
+    /// The data of a write with immediate has been written; the immediate value has not been sent yet.
     Written,
     /// A message has consumed a receive, and not all of its fragments have been sent.
     Sending,
@@ -152,8 +152,8 @@ impl Work {
         connection
     }
 
-    /// Calls `action` with the connection that the task acts on, without a reference of its own. `action` does not look
-    /// at the task's connection.
+    /// Calls `action` with the connection that the task acts on, without adding a reference. `action` must not access
+    /// the task's connection.
     #[inline(always)]
     pub(super) fn with_connection<R>(&self, action: impl FnOnce(&Connection) -> R) -> Option<R> {
         let connection = self.connection.take()?;
@@ -162,7 +162,8 @@ impl Work {
         Some(result)
     }
 
-    /// Bytes that are done: of the message while it goes in fragments, of a read when it has completed.
+    /// Number of bytes processed: of a message, the bytes sent as fragments so far; of a read, its length once it has
+    /// completed.
     #[inline]
     pub(super) fn progress(&self) -> usize {
         self.progress.get() as usize
@@ -188,7 +189,7 @@ impl Work {
         check_list(local, limit)
     }
 
-    /// Checks that the instance's device has keys for the memory of all bufs. The memory of a peer has one if it was
+    /// Checks that the instance's device has keys for the memory of all bufs. The memory of a peer has a key if it was
     /// imported with the device.
     pub(super) fn check_device(&self, key: DeviceKey) -> Result<()> {
         for slot in [&self.source, &self.destination, &self.result] {
@@ -219,7 +220,7 @@ pub(crate) enum Opcode {
 pub(crate) struct Received {
     pub(crate) opcode: Opcode,
     pub(crate) len: u32,
-    /// As given by the sender; 0 if there was none.
+    /// As set by the sender; 0 if the message has none.
     pub(crate) immediate: u32,
     pub(crate) connection: *const Connection,
 }
@@ -282,7 +283,7 @@ impl Pools {
     }
 }
 
-/// Runs a task as far as possible. `Again`: it must wait for the peer; call again.
+/// Runs a task as far as possible. `Again` means that the task must wait for the peer, and has to be run again.
 #[inline(always)]
 pub(super) fn run(work: &Work, outbox: &mut impl Outbox, peer_permissions: u32) -> Result<()> {
     match work.operation {
@@ -376,7 +377,7 @@ fn write(work: &Work, peer_permissions: u32) -> Result<usize> {
 #[inline(never)]
 fn write_immediate(work: &Work, outbox: &mut impl Outbox, peer_permissions: u32) -> Result<()> {
     if work.stage.get() == Stage::Waiting {
-        // As in hardware, nothing is written before the peer can receive the immediate.
+        // As in hardware, no data is written before the peer can receive the immediate value.
         if !outbox.reserve_receive() {
             return Err(Error::Again);
         }
@@ -387,7 +388,7 @@ fn write_immediate(work: &Work, outbox: &mut impl Outbox, peer_permissions: u32)
     let mut immediate = [0; WRITE_IMMEDIATE];
     immediate[..4].copy_from_slice(&work.immediate.get().to_ne_bytes());
     immediate[4..].copy_from_slice(&written.to_ne_bytes());
-    // SAFETY: there is no data.
+    // SAFETY: the message contains no data.
     unsafe { outbox.push(Some(&immediate), 0, true, false, &mut |_| Ok(())) }
 }
 
@@ -456,7 +457,8 @@ pub(super) fn remote_access(work: &Work, peer_permissions: u32) -> Result<Option
     }
 }
 
-/// Builds the request for an atomic on memory on another machine that its RDMA device knows; `None` for other tasks and other memory.
+/// Builds the request for an atomic on memory on another machine that is registered with its RDMA device; `None` for
+/// other tasks and other memory.
 pub(super) fn remote_change(work: &Work, peer_permissions: u32) -> Result<Option<RemoteChange>> {
     let (opcode, operands) = match work.operation {
         Operation::CompareSwap => (
@@ -512,17 +514,17 @@ pub(super) struct Assembly {
     result: Result<()>,
 }
 
-/// Immediate data as transmitted: for a message, the value as the sender gave it (4 bytes); for a remote write,
-/// followed by the number of bytes written (u32, in the machines' common byte order).
+/// Immediate data as transmitted: for a message, the value as set by the sender (4 bytes); for a remote write, followed
+/// by the number of bytes written (u32, in the machines' common byte order).
 const SEND_IMMEDIATE: usize = 4;
 pub(super) const WRITE_IMMEDIATE: usize = 8;
 
-/// Maximum number of fragments per call of [`receive`]. A peer can send as fast as they are received: the limit gives
-/// other contexts of the engine their turn.
+/// Maximum number of fragments per call of [`receive`]. A peer can send as fast as fragments are received; the limit
+/// ensures that other contexts of the engine are polled.
 const MOST_FRAGMENTS: usize = 64;
 
-/// Handles received fragments until a message is complete. An error ends the connection: a receive that the message
-/// has consumed by then is in `parts.assembly`, and fails with the connection.
+/// Handles received fragments until a message is complete. An error ends the connection: a receive that the message has
+/// already consumed is in `parts.assembly`, and fails with the connection.
 pub(super) fn receive(
     connection: &Connection,
     parts: &mut Parts,
@@ -558,7 +560,7 @@ pub(super) fn receive(
                 assembly
             }
             None => {
-                // Checked before a receive is dequeued: one that is in no list would never complete.
+                // Checked before a receive is dequeued: a receive that is not in any list would never complete.
                 let received = begin(connection, &fragment, &**inbox)?;
                 let task = receives.pop_front().ok_or(Error::Unexpected)?;
                 parts.assembly.insert(Assembly {

@@ -1,10 +1,11 @@
 //! Transports for messages between two connected instances.
 //!
 //! Each direction is independent: the receiving instance creates an [`Inbox`], its peer sends through an [`Outbox`].
-//! There are three transports: [`shared_memory`] for processes on one machine, [`network`] for others, and [`verbs`]
-//! for others where both sides have an RDMA device. An instance offers all, and the peer chooses.
+//! There are three transports: [`shared_memory`] for processes on one machine, [`network`] for processes on different
+//! machines, and [`verbs`] for those if both sides have an RDMA device. An instance offers all of them, and the peer
+//! chooses.
 //!
-//! Access to remote memory is separate: an imported mmap knows how to reach its exporter.
+//! Access to remote memory is separate: an imported mmap contains the route to its exporter.
 
 mod credits;
 pub(super) mod network;
@@ -93,7 +94,7 @@ impl Inbox for ConnectionInbox {
 }
 
 impl ConnectionInbox {
-    /// How often the descriptors are polled: completions of an RDMA device are polled without them.
+    /// Polling frequency of the descriptors: completions of an RDMA device are polled without them.
     pub(super) fn urgency(&self) -> Urgency {
         match self {
             ConnectionInbox::Verbs(_) => Urgency::Liveness,
@@ -110,7 +111,8 @@ impl ConnectionInbox {
         }
     }
 
-    /// A descriptor is readable; returns the one that must not be watched any more because its end is known.
+    /// Called when a descriptor is readable; returns the descriptor that must no longer be watched because its end has
+    /// been detected.
     pub(super) fn set_readable(&mut self) -> Option<BorrowedFd<'_>> {
         match self {
             ConnectionInbox::Shared(_) => None,
@@ -145,7 +147,7 @@ impl ConnectionInbox {
 }
 
 impl ConnectionOutbox {
-    /// How often the descriptors are polled.
+    /// Polling frequency of the descriptors.
     pub(super) fn urgency(&self) -> Urgency {
         match self {
             ConnectionOutbox::Verbs(_) => Urgency::Liveness,
@@ -162,7 +164,8 @@ impl ConnectionOutbox {
         }
     }
 
-    /// A descriptor is readable; returns the one that must not be watched any more because its end is known.
+    /// Called when a descriptor is readable; returns the descriptor that must no longer be watched because its end has
+    /// been detected.
     pub(super) fn set_readable(&mut self) -> Option<BorrowedFd<'_>> {
         match self {
             ConnectionOutbox::Shared(_) => None,
@@ -186,7 +189,7 @@ impl ConnectionOutbox {
         either!(ConnectionOutbox, self, outbox => outbox.peer())
     }
 
-    /// Becomes readable, or hangs up, when the receiver has died.
+    /// Becomes readable, or hangs up, when the receiver has exited.
     pub(super) fn liveness(&self) -> BorrowedFd<'_> {
         either!(ConnectionOutbox, self, outbox => outbox.liveness())
     }
@@ -234,7 +237,7 @@ pub(super) trait Inbox {
     /// Grants the sender `count` more receives.
     fn post(&mut self, count: u64);
 
-    /// Next fragment, if it has arrived. It stays current until [`advance`](Self::advance).
+    /// Next fragment, if it has arrived. It remains current until [`advance`](Self::advance).
     fn peek(&mut self) -> Result<Option<Fragment>>;
 
     /// Copies the immediate data of the current fragment.
@@ -250,7 +253,7 @@ pub(super) trait Inbox {
     /// Releases the current fragment.
     fn advance(&mut self);
 
-    /// State of the sender. Cheap: called whenever the engine is idle.
+    /// State of the sender. Must be fast, because it is called whenever the engine is idle.
     fn peer(&mut self) -> Peer;
 
     /// Prepares for sleep: later messages must wake this thread's engine.
@@ -262,23 +265,23 @@ pub(super) trait Inbox {
 
 /// The sending side of one direction.
 pub(super) trait Outbox {
-    /// Reserves a receive of the peer for the next message. Returns `true` if there is one, also when called again
-    /// before that message starts.
+    /// Reserves a receive of the peer for the next message. Returns `true` if one is available; repeated calls before
+    /// that message starts reserve no further receive.
     fn reserve_receive(&mut self) -> bool;
 
     /// Maximum size of a fragment in bytes, including immediate data.
     fn max_fragment(&self) -> usize;
 
-    /// Sends a message of at most [`SMALL`] contiguous bytes in one step. `Again`: the peer has no receive, or the
-    /// ring is full; nothing was written.
+    /// Sends a message of at most [`SMALL`] contiguous bytes in one step. `Again` means that the peer has no receive,
+    /// or the ring is full; no data was written.
     ///
     /// # Safety
     ///
     /// `src` must be valid for reading `len` bytes.
     unsafe fn send_small(&mut self, src: *const u8, len: usize) -> Result<()>;
 
-    /// Appends a fragment of `len` bytes. The `first` one of a message uses the reserved receive; `more` means that
-    /// others of the same message follow. `Again`: the ring is full, nothing was written.
+    /// Appends a fragment of `len` bytes. The `first` fragment of a message uses the reserved receive; `more` means
+    /// that further fragments of the same message follow. `Again` means that the ring is full; no data was written.
     ///
     /// # Safety
     ///
@@ -292,10 +295,10 @@ pub(super) trait Outbox {
         fill: Fill<'_>,
     ) -> Result<()>;
 
-    /// State of the receiver. Cheap: called whenever the engine is idle.
+    /// State of the receiver. Must be fast, because it is called whenever the engine is idle.
     fn peer(&self) -> Peer;
 
-    /// Becomes readable, or hangs up, when the receiver has died.
+    /// Becomes readable, or hangs up, when the receiver has exited.
     fn liveness(&self) -> BorrowedFd<'_>;
 
     /// Prepares for sleep: receives posted and space freed later must wake this thread's engine.
@@ -307,7 +310,7 @@ pub(super) trait Outbox {
 
 #[cfg(test)]
 mod tests {
-    //! Both ends of the shared-memory transport in one process, and peers that do not keep to it.
+    //! Both ends of the shared-memory transport in one process, and peers that violate its protocol.
 
     use std::os::fd::{AsFd, OwnedFd};
     use std::sync::Arc;
@@ -427,7 +430,7 @@ mod tests {
             Peer::Present,
             "an eventfd that is none is no harm"
         );
-        // Everything but the header, which the receiver does not read again.
+        // Everything except the header, which the receiver does not read again.
         let size = rustix::fs::fstat(&fds[0]).expect("a memfd").st_size as usize;
         for byte in [0x00, 0xff, 0x01] {
             let garbage = vec![byte; size - 64];
@@ -469,7 +472,7 @@ mod tests {
         let fragment = inbox.peek().expect("sound").expect("a message");
         assert_eq!((fragment.len, fragment.more), (9, false));
         inbox.advance();
-        // A receiver that takes back what it has given.
+        // A receiver that revokes granted receives.
         let other = receiver.offer(0).expect("a ring");
         let (_connection, fds) = steal(&other);
         rustix::io::pwrite(&fds[2], &0_u64.to_ne_bytes(), 64).expect("a writable memfd");
@@ -526,14 +529,14 @@ mod tests {
             [1, 0, 0, 0, 3, 0, 0, 0],
             [1, 9, 0, 0, 3, 0, 0, 0],
             [1, 1, 0, 1, 3, 0, 0, 0],
-            // Immediate data without its flag, its flag without it, and too much of it.
+            // Immediate data without its flag, the flag without immediate data, and too much immediate data.
             [1, 1, 4, 0, 0, 0, 0, 0],
             [1, 5, 0, 0, 0, 0, 0, 0],
             [1, 5, 9, 0, 0, 0, 0, 0],
-            // More data than a fragment has.
+            // More data than fits in a fragment.
             [1, 1, 0, 0, 1, 0x80, 0, 0],
             [1, 1, 0, 0, 0xff, 0xff, 0xff, 0xff],
-            // No frame of a sender.
+            // A frame that a sender never sends.
             [0, 0, 0, 0, 0, 0, 0, 0],
             [4, 0, 0, 0, 1, 0, 0, 0],
             [0xff; 8],

@@ -1,14 +1,14 @@
-//! The endpoints of a ring: [`RingProducer`] and [`RingConsumer`], the [`Bell`] that wakes the other one if it sleeps, and
-//! the [`BiasedLock`] with which several producers of a process share one ring.
+//! The endpoints of a ring: [`RingProducer`] and [`RingConsumer`], the [`Bell`] that wakes the other endpoint if it
+//! sleeps, and the [`BiasedLock`] with which several producers of a process share one ring.
 //!
 //! # Doorbells
 //!
 //! An endpoint that is about to sleep sets its sleep word in the ring, checks the ring once more, and waits on its
-//! eventfd. The other endpoint checks that word after it has published something. At least one of them must see the
-//! other's write, which takes a full barrier between write and check on both sides. Checks are frequent and sleeps are
-//! rare, so the endpoint that goes to sleep pays for both: [`barrier_before_sleep`] makes the kernel execute a barrier
-//! in every thread that could be publishing. Where the kernel does not support this, each check has its own fence;
-//! every ring records which of the two its endpoints use.
+//! eventfd. The other endpoint checks that word after it has published data or credits. At least one of them must
+//! observe the other's write, which takes a full barrier between write and check on both sides. Checks are frequent and
+//! sleeps are rare, so the cost of both is moved to the endpoint that goes to sleep: [`barrier_before_sleep`] makes the
+//! kernel execute a barrier in every thread that could be publishing. Where the kernel does not support this, each
+//! check has its own fence; every ring records which of the two its endpoints use.
 
 use std::fmt;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ struct Room {
     size: u64,
     /// Number used so far.
     produced: u64,
-    /// Number released so far, as last read: the shared word is read again only when the space looks full.
+    /// Number released so far, as last read: the shared word is read again only when the space seems to be full.
     consumed_seen: u64,
     consumed_at: usize,
 }
@@ -72,7 +72,7 @@ impl Room {
     #[cold]
     fn has_now(&mut self, count: u64, mapping: &Mapping) -> bool {
         let consumed = mapping.word(self.consumed_at).load(Ordering::Acquire);
-        // An impossible count (ahead of us, or a whole ring behind) frees nothing.
+        // An invalid count (ahead of this side, or a whole ring behind) frees no space.
         if self.produced.wrapping_sub(consumed) <= self.size {
             self.consumed_seen = consumed;
         }
@@ -110,7 +110,7 @@ impl RingProducer {
             self.posted_seen = self.mapping.word(POSTED_AT).load(Ordering::Acquire);
         }
         let credits = self.posted_seen.wrapping_sub(self.started);
-        // A peer whose count runs backwards grants no credits.
+        // A peer whose count decreases grants no credits.
         if i64::try_from(credits).is_ok() {
             credits
         } else {
@@ -118,18 +118,18 @@ impl RingProducer {
         }
     }
 
-    /// Largest number of bytes, immediate data included, of one [`push`](Self::push).
+    /// Maximum number of bytes, including immediate data, of one [`push`](Self::push).
     pub(crate) fn max_fragment(&self) -> usize {
         self.mapping.geometry().max_fragment()
     }
 
-    /// Number of bytes that the ring holds at once, immediate data included.
+    /// Maximum number of bytes in the ring at a time, including immediate data.
     pub(crate) fn capacity(&self) -> usize {
         self.mapping.geometry().payload_len()
     }
 
     /// Appends a whole message of `len` contiguous bytes at `src`, without immediate data. The caller has checked that
-    /// there is a credit. Returns [`Error::Again`], with nothing written, if the ring is full.
+    /// there is a credit. Returns [`Error::Again`], without writing any data, if the ring is full.
     ///
     /// # Safety
     ///
@@ -155,8 +155,8 @@ impl RingProducer {
     /// Appends one fragment of a message. `fill(write)` is called once and must call `write(src, len)` for consecutive
     /// pieces that add up to `len` bytes.
     ///
-    /// `first` consumes a credit; the caller has checked that there is one. `more` says that another fragment of the
-    /// same message follows. Returns [`Error::Again`], with nothing written, if the ring is full.
+    /// `first` consumes a credit; the caller has checked that there is one. `more` means that another fragment of the
+    /// same message follows. Returns [`Error::Again`], without writing any data, if the ring is full.
     ///
     /// # Safety
     ///
@@ -289,8 +289,8 @@ impl RingProducer {
         self.bell.ring_if_asleep();
     }
 
-    /// `true` if a message of `bytes`, immediate data included, can be pushed without [`Error::Again`], in as many
-    /// fragments as it needs if all but the last are full.
+    /// `true` if a message of `bytes` bytes, including immediate data, can be pushed without [`Error::Again`], in the
+    /// minimum number of fragments.
     #[inline]
     pub(crate) fn has_room_for(&mut self, bytes: usize) -> bool {
         if bytes <= INLINE {
@@ -301,7 +301,7 @@ impl RingProducer {
         self.slots.has(fragments, &self.mapping) && self.units.has(units, &self.mapping)
     }
 
-    /// `true` if the consumer is gone or accepts no more messages.
+    /// `true` if the consumer has exited or no longer accepts messages.
     pub(crate) fn is_closed_by_peer(&self) -> bool {
         self.mapping
             .word(CONSUMER_CLOSED_AT)
@@ -396,7 +396,7 @@ impl RingConsumer {
             PRODUCER_BARRIERS_AT,
             wake,
         ));
-        // It may have gone to sleep before its eventfd was known here.
+        // The producer may have gone to sleep before its eventfd was attached.
         self.wake_producer();
     }
 
@@ -409,7 +409,7 @@ impl RingConsumer {
         self.wake_producer();
     }
 
-    /// The next fragment, if it has arrived. It stays until [`advance`](Self::advance).
+    /// The next fragment, if it has arrived. It remains current until [`advance`](Self::advance).
     #[inline]
     pub(crate) fn peek(&self) -> std::result::Result<Option<Message>, Corrupt> {
         let geometry = self.mapping.geometry();
@@ -547,7 +547,7 @@ impl Drop for RingConsumer {
 
 /// Must be called after the sleep words of all rings were set, and before the last check of the rings.
 pub(crate) fn barrier_before_sleep() {
-    // The system call is a barrier for this thread as well.
+    // The system call is also a barrier for this thread.
     if !uses_barriers() || !barrier_in_all_threads() {
         fence(Ordering::SeqCst);
     }
@@ -565,7 +565,7 @@ struct Bell {
 }
 
 impl Bell {
-    /// Creates the doorbell of the endpoint that has its sleep word and its "uses barriers" word at these offsets.
+    /// Creates the doorbell of the endpoint whose sleep word and "uses barriers" word are at these offsets.
     pub(super) fn new(
         mapping: Arc<Mapping>,
         sleeps_at: usize,
@@ -587,7 +587,8 @@ impl Bell {
         if self.needs_fence {
             fence(Ordering::SeqCst);
         } else {
-            // The endpoint that falls asleep provides the processor's barrier; the compiler must keep the order.
+            // The endpoint that goes to sleep provides the processor's barrier; here, only the compiler must keep the
+            // order.
             compiler_fence(Ordering::SeqCst);
         }
         let sleeps = self.mapping.word(self.sleeps_at);
@@ -611,15 +612,15 @@ impl Bell {
 
 /// Value of [`BiasedLock::owner`] before the first use.
 const NOBODY: u64 = 0;
-/// Value of [`BiasedLock::owner`] when the bias was taken away.
+/// Value of [`BiasedLock::owner`] after the bias was revoked.
 const SHARED: u64 = u64::MAX;
 
-/// A value for several users, most often for one, which pays for neither a mutex nor an atomic read-modify-write.
+/// A value for several users, optimised for a single user, who needs neither a mutex nor an atomic read-modify-write.
 ///
-/// The first user gets the bias: from its second use on it sets a flag, looks whether it still has the bias, uses the
-/// value, and clears the flag. The second user takes the bias away, once and for all, and waits until the flag is
-/// cleared; from then on all users take a mutex. As for the sleep words of rings, one of the two must see the other's
-/// write, and the rare side, which takes the bias away, has the kernel execute the frequent side's barrier.
+/// The first user gets the bias: from its second use on, it sets a flag, checks whether it still has the bias, uses the
+/// value, and clears the flag. The second user permanently revokes the bias, and waits until the flag is cleared; from
+/// then on, all users lock a mutex. As for the sleep words of rings, at least one of the two must observe the other's
+/// write; the infrequent side, which revokes the bias, makes the kernel execute the barrier of the frequent side.
 #[repr(C)]
 pub(crate) struct BiasedLock<T> {
     /// The user that has the bias.
@@ -657,8 +658,8 @@ impl<T> BiasedLock<T> {
     #[inline(always)]
     pub(crate) unsafe fn with<R>(&self, user: u64, action: impl FnOnce(&mut T) -> R) -> Result<R> {
         if self.owner.load(Ordering::Relaxed) == user && self.enter(user) {
-            // SAFETY: other users see either the flag, and wait, or have taken the bias away before, which this one
-            // would have seen. Calls with the same number do not overlap.
+            // SAFETY: other users either observe the flag and wait, or have already revoked the bias, which this user
+            // would have observed. Calls with the same number do not overlap.
             let result = unsafe { self.value.with(action) };
             self.busy.store(0, Ordering::Release);
             return Ok(result);
@@ -667,14 +668,14 @@ impl<T> BiasedLock<T> {
         unsafe { self.with_mutex(user, action) }
     }
 
-    /// Sets the flag, unless the bias was taken away.
+    /// Sets the flag, unless the bias has been revoked.
     #[inline(always)]
     fn enter(&self, user: u64) -> bool {
         self.busy.store(1, Ordering::Relaxed);
         if self.needs_fence {
             fence(Ordering::SeqCst);
         } else {
-            // Taking the bias away executes the processor's barrier; the compiler must keep the order.
+            // Revoking the bias executes the processor's barrier; here, only the compiler must keep the order.
             compiler_fence(Ordering::SeqCst);
         }
         let is_owner = self.owner.load(Ordering::Relaxed) == user;
@@ -696,11 +697,12 @@ impl<T> BiasedLock<T> {
             SHARED => {}
             _ => self.take_bias()?,
         }
-        // SAFETY: either no user has the bias, or this one, whose calls do not overlap; all others take the mutex.
+        // SAFETY: either there is no user with the bias, or this user has it, and its calls do not overlap; all others
+        // lock the mutex.
         Ok(unsafe { self.value.with(action) })
     }
 
-    /// Takes the bias from its owner. The mutex is held.
+    /// Revokes the owner's bias. The mutex must be held.
     fn take_bias(&self) -> Result<()> {
         let owner = self.owner.load(Ordering::Relaxed);
         self.owner.store(SHARED, Ordering::Relaxed);

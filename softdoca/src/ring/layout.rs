@@ -15,7 +15,7 @@
 //! Every fragment takes a slot. Up to 56 bytes are stored in the slot, and up to 64 if the bytes after the 56th are
 //! zeros: a message of the storage protocol takes one cache line. Longer fragments are stored in whole units of
 //! payload. The descriptor of a slot is written last, so the consumer needs no producer index. A sleep word is set by
-//! the endpoint it is named after and cleared by the other one.
+//! the endpoint after which it is named, and cleared by the other one.
 
 use super::{Corrupt, FEWEST_UNITS};
 
@@ -23,8 +23,8 @@ use super::{Corrupt, FEWEST_UNITS};
 pub(super) const UNIT: usize = 64;
 /// Bytes of a slot after its descriptor.
 pub(super) const INLINE: usize = UNIT - 8;
-/// Number of slots that either endpoint prefetches: a cache line takes the time of several messages to arrive from
-/// another core, and a producer that stalls on one delays all later writes.
+/// Number of slots that either endpoint prefetches: transferring a cache line from another core takes the time of
+/// several messages, and a producer that stalls on one delays all later writes.
 pub(super) const SLOTS_AHEAD: u64 = 4;
 /// "SDRING" and the layout version; an incompatible version has another magic.
 pub(super) const MAGIC: u64 = u64::from_be_bytes(*b"SDRING\0\x02");
@@ -58,7 +58,7 @@ pub(crate) struct Geometry {
 }
 
 impl Geometry {
-    /// A ring that holds `messages` small messages with immediate data, and twice `largest` bytes of payload, within
+    /// A ring for `messages` small messages with immediate data, with a payload area of twice `largest` bytes, within
     /// limits.
     pub(crate) fn for_messages(messages: usize, largest: usize) -> Self {
         let round = |count: u64| count.clamp(FEWEST_UNITS, MAX_UNITS).next_power_of_two();
@@ -127,13 +127,13 @@ impl Geometry {
         (self.payload_at() + self.payload_len()).next_multiple_of(4096)
     }
 
-    /// Lap of the slot at `position`; never 0, the content of fresh memory, and never that of the previous lap, the
-    /// content of used memory.
+    /// Lap of the slot at `position`; never 0, which is the content of unused memory, and never that of the previous
+    /// lap, which is the content of used memory.
     #[inline]
     fn lap(self, position: u64) -> u32 {
         let lap = position >> self.slot_bits;
-        // A mask instead of a remainder: it is computed twice per message. The lowest bit is always set, and the others
-        // count.
+        // A mask instead of a remainder, because this is computed twice per message. The lowest bit is always set, and
+        // the other bits are the counter.
         (lap as u32) << 1 | 1
     }
 }
@@ -154,8 +154,8 @@ impl Descriptor {
     /// A whole 64-byte message without immediate data, stored in the slot: the format of storage requests and results.
     pub(super) const LINE: Self = Self(IS_INLINE | UNIT as u32);
 
-    /// `len` bytes of data, preceded by `immediate` bytes, if any. `inline`: stored in the slot, with zeros beyond it.
-    /// The lengths are within the limits of the ring.
+    /// `len` bytes of data, preceded by `immediate` bytes, if any. `inline` is `true` if the data is stored in the
+    /// slot, with zeros beyond it. The lengths are within the limits of the ring.
     #[inline]
     pub(super) fn new(len: usize, immediate: Option<usize>, more: bool, inline: bool) -> Self {
         let immediate = immediate.map_or(0, |len| (len as u32) << 24 | HAS_IMMEDIATE);

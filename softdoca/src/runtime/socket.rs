@@ -1,4 +1,4 @@
-//! Connected Unix sockets that keep message boundaries, pass file descriptors and know their peer.
+//! Connected Unix sockets that preserve message boundaries, pass file descriptors and identify their peer.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -33,7 +33,7 @@ impl Socket {
     /// Connects to the socket `name` of the runtime directory; the listener must belong to the same user.
     ///
     /// # Errors
-    /// [`Error::NotFound`] if there is no listener (any more), [`Error::Again`] if the listener's queue is full,
+    /// [`Error::NotFound`] if no process listens (any longer), [`Error::Again`] if the listener's queue is full,
     /// [`Error::Authentication`] if it belongs to another user.
     pub fn connect(directory: &RuntimeDir, name: &str) -> Result<Socket> {
         match Socket::connect_raw(directory, name) {
@@ -82,9 +82,9 @@ impl Socket {
     /// Sends one message with copies of `fds`. Never blocks.
     ///
     /// # Errors
-    /// [`Error::Again`] if the socket's buffer is full, [`Error::ConnectionReset`] if the peer is gone,
+    /// [`Error::Again`] if the socket's buffer is full, [`Error::ConnectionReset`] if the peer has disconnected,
     /// [`Error::TooBig`] over [`MAX_MESSAGE`] bytes or [`MAX_FDS`], [`Error::InvalidValue`] for an empty message, which
-    /// would look like the end of the connection.
+    /// would be interpreted as the end of the connection.
     pub fn send(&self, message: &[u8], fds: &[BorrowedFd<'_>]) -> Result<()> {
         if message.is_empty() {
             return Err(Error::InvalidValue);
@@ -112,13 +112,13 @@ impl Socket {
         }
     }
 
-    /// Receives one message into `buffer` and appends its descriptors to `fds`. `None`: the peer has closed the
+    /// Receives one message into `buffer` and appends its descriptors to `fds`. `None` if the peer has closed the
     /// connection. Never blocks.
     ///
     /// # Errors
-    /// [`Error::Again`] if there is none, [`Error::TooBig`] if it does not fit into `buffer` (the message is
-    /// discarded), [`Error::NoMemory`] if too many files are open for its descriptors, [`Error::ConnectionReset`] if the
-    /// peer died with unread messages.
+    /// [`Error::Again`] if no message has arrived, [`Error::TooBig`] if it does not fit into `buffer` (the message is
+    /// discarded), [`Error::NoMemory`] if too many files are open for its descriptors, [`Error::ConnectionReset`] if
+    /// the peer exited with unread messages.
     pub fn receive(&self, buffer: &mut [u8], fds: &mut Vec<OwnedFd>) -> Result<Option<usize>> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -145,7 +145,7 @@ impl Socket {
             return Err(Error::TooBig);
         }
         if message.flags.contains(ReturnFlags::CTRUNC) {
-            // The kernel drops descriptors that do not fit, and those for which this process has no number left.
+            // The kernel drops descriptors that do not fit, or that would exceed this process's limit.
             return Err(match fds.len() - before {
                 MAX_FDS.. => Error::TooBig,
                 _ => Error::NoMemory.because("too many open files to receive a descriptor"),
@@ -157,7 +157,8 @@ impl Socket {
     /// Sends one message: `header` followed by the `len` bytes at `memory`, which the kernel reads without an
     /// intermediate copy.
     ///
-    /// Unmapped memory is [`Error::InvalidValue`] and not a crash; the bytes may change while they are read.
+    /// Unmapped memory results in [`Error::InvalidValue`], and not in a crash; the bytes may change while they are
+    /// read.
     ///
     /// # Errors
     /// As [`Socket::send`].
@@ -193,11 +194,12 @@ impl Socket {
         }
     }
 
-    /// Receives one message: the first bytes into `header`, the rest into the `len` bytes at `memory`. Returns the
-    /// length of the whole message, `None` at the end of the connection. Descriptors in the message are dropped.
+    /// Receives one message: the first bytes into `header`, the remaining ones into the `len` bytes at `memory`.
+    /// Returns the length of the whole message, `None` at the end of the connection. Descriptors in the message are
+    /// dropped.
     ///
     /// # Errors
-    /// As [`Socket::receive`]; unmapped memory is [`Error::InvalidValue`] and discards the message.
+    /// As [`Socket::receive`]; unmapped memory results in [`Error::InvalidValue`], and discards the message.
     ///
     /// # Safety
     /// The `len` bytes at `memory` are the caller's to write, or not mapped at all.
@@ -253,7 +255,7 @@ impl Socket {
     /// Waits until [`Socket::receive`] would not return `Again`.
     ///
     /// # Errors
-    /// [`Error::TimeOut`] if nothing arrived in time.
+    /// [`Error::TimeOut`] if no message arrived in time.
     pub fn wait_readable(&self, timeout: Duration) -> Result<()> {
         self.wait(PollFlags::IN, timeout)
     }
@@ -261,7 +263,7 @@ impl Socket {
     /// Waits until [`Socket::send`] would not return `Again`.
     ///
     /// # Errors
-    /// [`Error::TimeOut`] if the peer read nothing in time.
+    /// [`Error::TimeOut`] if the peer did not read in time.
     pub fn wait_writable(&self, timeout: Duration) -> Result<()> {
         self.wait(PollFlags::OUT, timeout)
     }
@@ -280,7 +282,7 @@ impl Socket {
         }
     }
 
-    /// `true` if the peer has closed its endpoint or died. Messages sent before may still be queued.
+    /// `true` if the peer has closed its endpoint or exited. Messages that it sent before may still be queued.
     pub fn is_closed(&self) -> bool {
         let mut fds = [PollFd::new(&self.fd, PollFlags::RDHUP)];
         let now = Timespec {
@@ -296,9 +298,9 @@ impl Socket {
         }
     }
 
-    /// Shuts the connection down for both sides; the descriptor stays valid.
+    /// Shuts the connection down for both sides; the descriptor remains valid.
     pub fn shut_down(&self) {
-        // Ignored: it fails only if the socket is not connected any more.
+        // Ignored, because it fails only if the socket is no longer connected.
         let _ = rustix::net::shutdown(&self.fd, Shutdown::Both);
     }
 
@@ -337,15 +339,16 @@ const TMPFS: u32 = 0x0102_1994;
 /// File system of a memfd with huge pages (`HUGETLBFS_MAGIC`).
 const HUGETLBFS: u32 = 0x9584_58f6;
 
-/// Size in bytes of shared memory that stays accessible for the lifetime of its mapping, whatever the sender does.
+/// Size in bytes of shared memory that remains accessible for the lifetime of its mapping, even if the sender is
+/// malicious.
 ///
 /// No system call on the file system behind the descriptor (`fstat`, `read`) is made before the descriptor is known to
-/// be a memfd: a file system in user space (FUSE) could block it for ever.
+/// be a memfd: a file system in user space (FUSE) could block it forever.
 ///
 /// # Errors
-/// [`Error::InvalidValue`] for anything but a memfd that is sealed against shrinking: an access beyond its new end
-/// would raise SIGBUS. [`Error::NotSupported`] for a memfd of huge pages: its sender can punch a hole into it, and an
-/// access there raises SIGBUS if the pool of huge pages is empty.
+/// [`Error::InvalidValue`] for descriptors other than memfds that are sealed against shrinking: an access beyond its
+/// new end would raise SIGBUS. [`Error::NotSupported`] for a memfd of huge pages: its sender can punch a hole into it,
+/// and an access there raises SIGBUS if the pool of huge pages is empty.
 pub(crate) fn sealed_memory_len(fd: impl AsFd) -> Result<u64> {
     let refused = |reason: &str| {
         Error::InvalidValue.because(format_args!(
@@ -374,7 +377,7 @@ pub(crate) fn sealed_memory_len(fd: impl AsFd) -> Result<u64> {
 
 /// `true` if the descriptor is an eventfd.
 pub(crate) fn is_eventfd(fd: impl AsFd) -> bool {
-    // There is no system call for this check. The runtime directory is reached through the same file system.
+    // No system call provides this information. The runtime directory is also accessed through this file system.
     let link = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
     rustix::fs::readlink(link, Vec::new())
         .is_ok_and(|target| target.as_bytes() == b"anon_inode:[eventfd]")

@@ -341,7 +341,7 @@ pub(super) const ETHERNET: u8 = 2;
 
 macro_rules! functions {
     ($($name:ident: fn($($argument:ty),*) -> $result:ty;)*) => {
-        /// Functions of the library, which stays loaded.
+        /// Functions of the library, which is never unloaded.
         pub(super) struct Verbs {
             $(pub $name: unsafe extern "C" fn($($argument),*) -> $result,)*
         }

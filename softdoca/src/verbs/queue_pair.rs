@@ -13,15 +13,15 @@ use super::abi::{
 use super::{Buffers, Nic};
 use crate::error::{Error, Result};
 
-/// Maximum number of local pieces of one request.
+/// Maximum number of local segments of a request.
 pub(crate) const MOST_PIECES: usize = 16;
 /// Number of completions polled at a time.
 const BATCH: usize = 16;
 /// Size in bytes of the largest message sent inline, without a registered buffer: 64 bytes and a header.
 pub(crate) const MOST_INLINE: usize = 80;
 
-/// Local acknowledgement timeout, 4.096 us * 2^18 = 1.07 s, and the number of retries, as UCX has them. They are for lost
-/// packets, most of which receivers report themselves; a dead peer is detected by heartbeats.
+/// Local acknowledgement timeout, 4.096 us * 2^18 = 1.07 s, and the number of retries, as in UCX. They apply to lost
+/// packets, most of which are reported by receivers; an exited peer is detected by heartbeats.
 const TIMEOUT: u8 = 18;
 const RETRIES: u8 = 7;
 /// Unlimited retries: messages are sent only with credits, but the peer may be slow to repost the buffers.
@@ -34,7 +34,7 @@ const NOT_READY_TIMER: u8 = 12;
 pub(crate) struct Endpoint {
     pub(crate) gid: [u8; 16],
     pub(crate) qpn: u32,
-    /// Number of the first packet that it sends.
+    /// Number of the first packet that this side sends.
     pub(crate) psn: u32,
     pub(crate) lid: u16,
     pub(crate) link_layer: u8,
@@ -124,7 +124,7 @@ impl<'a> WorkRequest<'a> {
 pub(crate) struct Received {
     /// Bytes in the buffer; for a write with immediate, the bytes written elsewhere.
     pub(crate) len: u32,
-    /// With its bytes as sent.
+    /// The bytes are those that were sent.
     pub(crate) immediate: Option<u32>,
     pub(crate) by_write: bool,
 }
@@ -173,7 +173,7 @@ impl QueuePair {
         });
         let Some(cq) = cq else {
             let error = failed();
-            // SAFETY: no queue uses it.
+            // SAFETY: no queue uses the channel.
             unsafe { (verbs.ibv_destroy_comp_channel)(channel.as_ptr()) };
             return Err(error);
         };
@@ -235,7 +235,7 @@ impl QueuePair {
         self.nic
     }
 
-    /// The endpoint that the peer connects to.
+    /// The endpoint to which the peer connects.
     pub(crate) fn endpoint(&self) -> Endpoint {
         Endpoint {
             gid: self.nic.gid,
@@ -433,7 +433,7 @@ impl QueuePair {
     /// Polls completions in order, until there are no more or `each` returns `false`.
     ///
     /// # Errors
-    /// [`Error::Driver`] if the completion queue is broken.
+    /// [`Error::Driver`] if the completion queue has failed.
     pub(crate) fn poll(&self, mut each: impl FnMut(Completion)) -> Result<usize> {
         let mut batch = [WorkCompletion::default(); BATCH];
         // SAFETY: valid until it is dropped, and the array has space for that many completions.
@@ -474,7 +474,7 @@ impl QueuePair {
         }
     }
 
-    /// Reads and acknowledges pending events, so that the descriptor is not readable any more.
+    /// Reads and acknowledges pending events, so that the descriptor is no longer readable.
     pub(crate) fn take_events(&self) {
         let verbs = self.nic.verbs;
         let (mut cq, mut context) = (std::ptr::null_mut(), std::ptr::null_mut());
@@ -509,7 +509,7 @@ fn result(completion: &WorkCompletion) -> Result<Received> {
         // Ranges and permissions were checked before: the memory was withdrawn.
         WC_REM_ACCESS_ERR | WC_REM_INV_REQ_ERR | WC_REM_OP_ERR => Err(Error::NotFound),
         WC_LOC_PROT_ERR => Err(Error::InvalidValue),
-        // Not acknowledged, or flushed after a failed request.
+        // The request was not acknowledged, or was flushed after a failed request.
         _ => Err(Error::ConnectionReset),
     }
 }

@@ -1,12 +1,13 @@
 //! The model's machine: words and cells of shared memory, and processors with [membarrier(2)].
 //!
 //! An order can be weakened from outside (`MODEL_WEAKEN`), which must make a model fail. This shows that the models
-//! detect it, and that the order is needed.
+//! detect the error, and that the order is needed.
 //!
 //! loom has no membarrier. It is modelled like the kernel's implementation: an interrupt to every other processor,
 //! which executes a full barrier when it takes the interrupt, at any point of its code; the caller continues after all
-//! have done so. An idle processor needs none: it executed a barrier when it became idle, and executes another when it
-//! resumes. Interrupts are taken before accesses to [words](Word): no other point makes a difference.
+//! of them have executed the barrier. An idle processor needs no interrupt: it executed a barrier when it became idle,
+//! and executes another when it resumes. Interrupts are taken before accesses to [words](Word): other points are
+//! equivalent.
 //!
 //! [membarrier(2)]: https://man7.org/linux/man-pages/man2/membarrier.2.html
 
@@ -41,7 +42,6 @@ pub(crate) fn asked() -> Vec<String> {
     ASKED.with_borrow(|asked| asked.iter().map(name).collect())
 }
 
-/// A word shared by several processes.
 #[derive(Debug)]
 pub(crate) struct Word {
     name: &'static str,
@@ -63,7 +63,7 @@ impl Word {
     ///
     /// An exchange is atomic; loom violates that in the presence of plain stores, and then reports lost wake-ups for a
     /// store by the same thread that is older than the exchange. Stores to such words are exchanges here, which loom
-    /// keeps in one order. Loads stay as weak as before.
+    /// keeps in one order. Loads keep their memory order.
     pub(crate) fn exchanged(name: &'static str) -> Self {
         Self {
             is_exchanged: true,
@@ -148,7 +148,7 @@ impl<T> Cell<T> {
     }
 
     pub(crate) fn read<R>(&self, read: impl FnOnce(&T) -> R) -> R {
-        // SAFETY: loom runs one thread at a time; an unordered access fails the model before it happens.
+        // SAFETY: loom runs one thread at a time; an unordered access fails the model before it is executed.
         self.0.with(|value| read(unsafe { &*value }))
     }
 
@@ -181,7 +181,7 @@ loom::thread_local! {
 /// Processes that use the kernel's barriers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Barriers {
-    /// No process: the kernel does not support it, or was not asked.
+    /// No process uses barriers: the kernel does not support them, or they were not requested.
     None,
     All,
     /// The processes on even processors.
@@ -292,7 +292,7 @@ pub(crate) fn barrier_in_all_threads() -> bool {
     true
 }
 
-/// `true` if this thread has armed its endpoints and does not sleep yet.
+/// `true` if this thread has armed its endpoints and is not sleeping yet.
 pub(crate) fn falls_asleep() -> bool {
     FALLS_ASLEEP.with(cell::Cell::get)
 }

@@ -1,24 +1,24 @@
 //! Rings, doorbells and shared receives under [loom]: every order in which threads can run, and every value that a
-//! weakly ordered processor may give to a read. BlueField is Arm; x86 hides most of what could be wrong here.
+//! weakly ordered processor may give to a read. BlueField is Arm; x86 hides most errors of this kind.
 //!
 //! # What is modelled
 //!
 //! softdoca's own sources: `src/ring/{layout,endpoints}.rs` and `src/rdma/transport/credits/pool.rs` are compiled into
 //! this program, with the model's memory and kernel ([`ring`], [`credits`], [`machine`]). Rings have two slots. Slots
-//! and payload are loom cells: an unordered read and write fail the model, whatever was read.
+//! and payload are loom cells: an unordered read and write fail the model, regardless of the value read.
 //!
 //! * Messages in slots and in payload units, credits, closing endpoints.
-//! * Sleeping endpoints: no wake-up is lost, with fences, with the kernel's barriers, and with one endpoint of each kind.
-//!   A sleep has no timeout here: a lost wake-up is a deadlock, which loom reports.
-//! * Receives shared by several senders, one of which may die.
+//! * Sleeping endpoints: no wake-up is lost, with fences, with the kernel's barriers, and with one endpoint of each
+//!   kind. Sleeps have no timeout in the model: a lost wake-up is a deadlock, which loom reports.
+//! * Receives shared by several senders, one of which may exit.
 //! * Producers of one process that share a ring: the first has the bias until the second sends.
 //! * [`weaker`]: every memory order is weakened, and a model must fail.
 //!
 //! # What is not modelled
 //!
 //! * The engine's loop ([`progress_until`]) is reimplemented here; `src/progress.rs` is too large for loom.
-//! * loom's fences order more than C++'s (everything before one fence precedes everything after a later one). So the
-//!   orders of words are modelled where there are no fences, and fences only where they decide visibility.
+//! * loom's fences order more than C++'s (everything before one fence precedes everything after a later one). Therefore
+//!   the orders of words are modelled where there are no fences, and fences only where they determine visibility.
 //! * Stores to words that are also exchanged: see [`machine::Word::exchanged`].
 //! * Malicious peers: these are covered by the ring's tests and by fuzzing.
 //!
@@ -37,7 +37,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-// Where the ring's sources expect it.
+// At the path expected by the ring's sources.
 use loom::thread::{self, yield_now};
 use softdoca::error;
 
@@ -77,11 +77,11 @@ fn check(barriers: Barriers, scenario: impl Fn() + Send + Sync + 'static) {
 /// Placement of a message in the ring.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
-    /// In its slot.
+    /// Stored in its slot.
     Small,
-    /// In its slot, without its trailing zeros: a message of the storage protocol.
+    /// Stored in its slot, without its trailing zeros: a message of the storage protocol.
     Line,
-    /// In a unit of payload.
+    /// Stored in a unit of payload.
     Large,
 }
 
@@ -106,8 +106,8 @@ fn take(consumer: &mut RingConsumer) -> Vec<u8> {
     }
 }
 
-/// Sends messages of these kinds, when there is space, to a consumer that checks them. The first `before` are there
-/// already.
+/// Sends messages of these kinds, when there is space, to a consumer that checks them. The first `before` messages have
+/// already been sent.
 fn in_order(slots: u64, units: u64, kinds: &'static [Kind], before: usize) {
     check(Barriers::All, move || {
         let (mut producer, mut consumer) = pair(slots, units, &EventFd::new());
@@ -206,7 +206,7 @@ fn releases_before_the_consumer_closed_are_visible() {
     });
 }
 
-/// A thread's loop over a progress engine: polls, and if there is nothing, arms its endpoints, polls again, and sleeps.
+/// A thread's loop over a progress engine: polls and, without events, arms its endpoints, polls again, and sleeps.
 fn progress_until<E: End, T>(
     wake: &EventFd,
     end: &mut E,
@@ -274,7 +274,7 @@ fn producer_sleeps_for_room(mut pieces: u32) {
     let receiver = spawn(1, move || {
         assert_eq!(receive(&mut consumer), Some(1));
         assert_eq!(receive(&mut consumer), Some(2));
-        // An endpoint sends a wake-up when it is closed, which would hide a lost one.
+        // An endpoint sends a wake-up when it is closed, which would hide a lost wake-up.
         consumer
     });
     on(0, || {
@@ -299,7 +299,7 @@ fn producer_sleeps_for_credit() {
     let receiver = spawn(1, {
         let wake = wake.duplicate();
         move || {
-            // It may have gone to sleep before its eventfd was known.
+            // The producer may have gone to sleep before its eventfd was known.
             consumer.learn(&wake);
             consumer.post(1);
             consumer
@@ -349,7 +349,7 @@ fn no_receive_is_taken_twice() {
         pool.post(1);
         let taken = others.join().expect("no panic") + another.join().expect("no panic");
         assert!(taken <= 2, "{taken} of 2 receives were taken");
-        // The remaining receives are still there, and no more.
+        // The remaining receives are still available, and no others.
         let left = (0..3).filter(|_| sender(&slots[0]).take()).count();
         assert_eq!(taken + left as u64, 2);
     });
@@ -363,7 +363,7 @@ fn no_receive_is_lost_with_its_sender() {
         let (late, survivor) = (sender(&dying), sender(&other));
         pool.post(1);
         let late = thread::spawn(move || late.take());
-        // The receiver closes the connection while its sender takes a receive that it will never use.
+        // The receiver closes the connection while its sender takes a receive that the sender will never use.
         drop(dying);
         late.join().expect("no panic");
         assert!(survivor.take(), "the receive went with the sender");
@@ -398,7 +398,7 @@ fn add(lock: &BiasedLock<u32>, user: u64) {
 
 fn two_users() {
     let lock = loom::sync::Arc::new(BiasedLock::new(0));
-    // The first use gives the bias, before there is another user.
+    // The first use acquires the bias, before there is another user.
     on(0, || add(&lock, 1));
     let theirs = loom::sync::Arc::clone(&lock);
     let other = spawn(1, move || {
@@ -410,7 +410,7 @@ fn two_users() {
         add(&lock, 1);
     });
     other.join().expect("no panic");
-    // SAFETY: as in `add`; there is no other thread any more.
+    // SAFETY: as in `add`; all other threads have ended.
     let sum = unsafe { lock.with(1, |value| *value) };
     assert_eq!(sum, Ok(5), "a use was lost");
 }
@@ -433,7 +433,7 @@ fn concurrent_first_users_exclude_each_other() {
             add(&lock, 1);
         });
         other.join().expect("no panic");
-        // SAFETY: as in `add`; there is no other thread any more.
+        // SAFETY: as in `add`; all other threads have ended.
         assert_eq!(unsafe { lock.with(1, |value| *value) }, Ok(3));
     });
 }

@@ -23,7 +23,7 @@ use layout::{
     UNITS_CONSUMED_AT,
 };
 
-/// As in softdoca.
+/// Same as in softdoca.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Corrupt {
     pub expected: &'static str,
@@ -112,7 +112,7 @@ const HEADER: [(usize, &str); 7] = [
     (CONSUMER_CLOSED_AT, "consumer closed"),
 ];
 
-/// Sleep words, which are exchanged by the waker.
+/// Sleep words, which are also exchanged by the endpoint that sends the wake-up.
 const SLEEPS: [(usize, &str); 2] = [
     (PRODUCER_SLEEPS_AT, "producer sleeps"),
     (CONSUMER_SLEEPS_AT, "consumer sleeps"),
@@ -253,7 +253,7 @@ impl EventFd {
         std::mem::take(&mut *self.0.0.lock().expect("no thread panics")) != 0
     }
 
-    /// Sleeps until a wake-up. Without softdoca's timeout: a lost wake-up is a deadlock, which loom reports.
+    /// Sleeps until a wake-up, without softdoca's timeout: a lost wake-up is a deadlock, which loom reports.
     pub(crate) fn wait(&self) {
         machine::leave_while(|| {
             let (count, rung) = &*self.0;
@@ -275,7 +275,7 @@ impl Default for Mutex {
 }
 
 impl Mutex {
-    /// A waiting thread leaves its processor.
+    /// A waiting thread does not occupy its processor.
     fn lock(&self) -> MutexGuard<'_, ()> {
         let mut guard = None;
         machine::leave_while(|| guard = self.0.lock().ok());

@@ -147,7 +147,7 @@ const NOT_NEEDED: &[(&str, &str)] = &[
 /// Start of the line that lists the orders used by a model.
 pub(crate) const ORDERS: &str = "orders: ";
 
-/// Runs one model in a process of its own, because loom's threads cannot always be unwound.
+/// Runs one model in a separate process, because loom's threads cannot always be unwound.
 fn run(model: &str, environment: &[(&str, &str)]) -> Output {
     Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", model, "--nocapture"])
@@ -176,7 +176,7 @@ fn every_order_is_listed() {
     let models: BTreeSet<&str> = NEEDED.iter().map(|(_, model, _)| *model).collect();
     let mut asked = BTreeSet::new();
     for model in models {
-        // The first executions show which orders there are.
+        // The first executions determine which orders exist.
         let output = run(model, &[("LOOM_MAX_PREEMPTIONS", "1")]);
         let printed = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success(), "{model}: {printed}");

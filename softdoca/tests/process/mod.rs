@@ -1,7 +1,7 @@
 //! Tests with several processes and their own runtime directory.
 //!
-//! A test function runs in three roles: started by the harness, it starts itself again in a new directory and checks
-//! that no files are left there; as `main`, it is the actual test; and it runs as the peers that `main` starts.
+//! A test function runs in three roles: started by the harness, it starts itself in a new directory and checks that no
+//! files are left behind in it; as `main`, it is the actual test; and it runs as the peers that `main` starts.
 
 #![allow(dead_code, reason = "each test program uses its part")]
 

@@ -369,7 +369,7 @@ fn reopen() {
         }
         assert!(read(&mut queues[0], 0, BLOCK) == bytes);
         if round == 1 {
-            // The queue still exists, and is polled meanwhile.
+            // The queue still exists, and is polled in the meantime.
             let thread = std::thread::spawn(move || volume.close());
             while !thread.is_finished() {
                 queues[0].poll(&mut |_| {});
@@ -425,7 +425,7 @@ async fn all(mut futures: Vec<std::pin::Pin<Box<dyn Future<Output = ()> + '_>>>)
 fn concurrent() {
     let deployment = Deployment::new(Plan::default());
     let mut config = deployment.config();
-    // Fewer than there are futures, so that some wait for buffers or for the queue.
+    // Fewer than the number of futures, so that some of them wait for buffers or for the queue.
     (config.depth, config.buffers) = (4, 6);
     let (volume, mut queues) = deployment.open_with(config);
     let queue = queues.remove(0).into_async().expect("descriptors");
@@ -660,7 +660,7 @@ fn away() {
     let again = run(queue, Operation::Flush, 0, 0, None).0;
     assert_eq!(again, Err(IoError::Disconnected), "at once");
     deployment.start_service();
-    // I/O continues once there is a session.
+    // I/O continues once a session has started.
     let deadline = Instant::now() + crate::TIMEOUT;
     loop {
         let buffer = queue.buffer(10);

@@ -1,6 +1,6 @@
-//! Volumes over a real target and a real zero_copy service, each a process.
+//! Volumes over a real target and a real zero_copy service in separate processes.
 //!
-//! The program starts itself as roles and, before that, as the tests, in a private runtime directory.
+//! The program starts itself as the tests, in a private runtime directory, and as the roles.
 
 mod io;
 
@@ -99,7 +99,7 @@ struct Deployment {
     directory: TempDir,
 }
 
-/// Creates a directory in memory if there is a tmpfs: a sync to the disk of a busy machine may take minutes.
+/// Creates a directory in memory if there is a tmpfs, because a sync to the disk of a busy machine may take minutes.
 fn directory() -> TempDir {
     tempfile::tempdir_in("/dev/shm")
         .or_else(|_| tempfile::tempdir())
@@ -130,7 +130,6 @@ impl Deployment {
         command
     }
 
-    /// Starts the target on the same port as before.
     fn start_target(&mut self) {
         let mut target = self.role("target");
         target

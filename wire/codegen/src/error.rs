@@ -1,7 +1,7 @@
 //! Errors in a schema, with their location.
 //!
-//! protox reports the byte offset of an error. For an option that cannot be resolved, the user needs the field that has
-//! it, so the file is parsed again to find the declaration at that offset.
+//! protox reports the byte offset of an error. For an option that cannot be resolved, the user needs the field with the
+//! option, so the file is parsed again to find the declaration at that offset.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -93,7 +93,7 @@ pub enum Problem {
         option: &'static str,
         what: &'static str,
     },
-    /// The comment is missing, from which documentation and table are generated.
+    /// The declaration lacks the comment from which documentation and table are generated.
     #[error("there is no comment above it: document its meaning")]
     NoComment,
     /// A protobuf type without a wire format.
@@ -120,13 +120,13 @@ pub enum Problem {
     /// The minimum exceeds the maximum.
     #[error("option `min` ({min}) exceeds `max` ({max})")]
     EmptyRange { min: u64, max: u64 },
-    /// A field that precedes the one declared above it.
+    /// A field whose offset is lower than that of the field declared above it.
     #[error(
         "lies at offset {offset}, before {previous}: declare fields in the order of their offsets"
     )]
     OutOfOrder {
         offset: u32,
-        /// The field declared above it.
+        /// Name of the field declared above it.
         previous: String,
     },
     /// Two fields on one byte.
@@ -163,10 +163,10 @@ pub enum Problem {
     /// Two payloads of the same type.
     #[error("message type {number} is already that of {other}")]
     DuplicateType { number: u32, other: String },
-    /// A payload that cannot be distinguished from the one that it is an alternative to.
+    /// A payload that cannot be distinguished from the payload to which it is an alternative.
     #[error("is an alternative to another payload, and has {0}")]
     WrongAlternative(WrongAlternative),
-    /// A payload that is not a longer form of the one that it extends.
+    /// A payload that is not a longer form of the payload that it extends.
     #[error("extends another payload, and has {0}")]
     WrongExtension(WrongExtension),
     /// Two declarations of the same name.
@@ -311,7 +311,7 @@ mod path {
     pub(super) const ENUM_VALUE: i32 = 2;
 }
 
-/// Converts a compiler error to one that names file, message and field as far as they can be found.
+/// Converts a compiler error to an error that names file, message and field if they can be found.
 pub(crate) fn explain(error: &protox::Error, proto_dirs: &[&Path]) -> Error {
     let reason = reasons(error);
     let Some(file) = error.file() else {
@@ -340,7 +340,7 @@ fn read(proto_dirs: &[&Path], file: &str) -> Option<String> {
     texts.find_map(Result::ok)
 }
 
-/// The error and its causes: the reason for an invalid option is an error of its own.
+/// The error and its causes, because the reason for an invalid option is a separate error.
 fn reasons(error: &protox::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.diagnostic_source();

@@ -104,7 +104,7 @@ impl Place<'_> {
             covered.push(fixed("length", &frame.length));
             covered.push(fixed("type", &frame.discriminant));
         }
-        // Stable: of two fields at the same offset, the one declared later is reported.
+        // Stable, so that of two fields at the same offset, the field declared later is reported.
         covered.sort_by_key(|covered| covered.offset);
         covered
     }
@@ -234,9 +234,9 @@ impl Place<'_> {
         Ok(())
     }
 
-    /// A longer form of a payload has its type, starts with its fields, and adds more. Several longer forms of one
-    /// payload are distinguished by the first field that each adds: a constant of 8 bytes. A longer form cannot be
-    /// extended itself.
+    /// A longer form of a payload has the same type, starts with the same fields, and adds further fields. Several
+    /// longer forms of one payload are distinguished by the first additional field, which is a constant of 8 bytes. A
+    /// longer form cannot be extended itself.
     fn check_extension(&self, frame: &Frame, variant: &Variant, base: &str) -> Result<(), Problem> {
         let extended = frame.types().find(|other| other.name == *base);
         let extended = extended.ok_or_else(|| Problem::NotFound {
@@ -301,8 +301,8 @@ impl Place<'_> {
     }
 }
 
-/// An alternative has the type of another payload without other forms, and both have bytes: they are distinguished by
-/// their length.
+/// An alternative has the type of another payload that has no other forms. Neither may be empty, and they are
+/// distinguished by their length.
 fn check_alternative(frame: &Frame, variant: &Variant, base: &str) -> Result<(), Problem> {
     let other = frame.types().find(|other| other.name == *base);
     let other = other.ok_or_else(|| Problem::NotFound {

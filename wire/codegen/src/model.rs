@@ -14,7 +14,7 @@ pub struct Schema {
 pub struct Module {
     /// The file, as passed to the generator.
     pub file: String,
-    /// Its protobuf package.
+    /// Protobuf package of the file.
     pub package: String,
     /// Name of the module.
     pub name: String,
@@ -30,7 +30,7 @@ pub struct Enum {
     pub name: String,
     /// Comment in the schema.
     pub docs: String,
-    /// Its values, in order of declaration.
+    /// Values of the enumeration, in order of declaration.
     pub values: Vec<EnumValue>,
 }
 
@@ -97,12 +97,12 @@ pub enum Form {
     View,
     /// Fixed size, part of a larger structure.
     Record {
-        /// At its end instead of its start.
+        /// `true` if the record is at the end of the structure instead of its start.
         at_end: bool,
     },
 }
 
-/// Properties of a frame besides its fields.
+/// Properties of a frame other than its fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
     /// Position of the length of the rest of the frame.
@@ -132,7 +132,7 @@ pub struct Variant {
     pub docs: String,
     /// Message of the payload, in the same module; `None` for an empty payload.
     pub payload: Option<String>,
-    /// Name of the variant of the same type that this one is a longer form of.
+    /// Name of the variant of the same type of which this one is a longer form.
     pub extends: Option<String>,
     /// Name of the variant of the same type that this one replaces in another release of the protocol.
     pub alternative_to: Option<String>,
@@ -152,14 +152,14 @@ impl Frame {
         variants.find(|other| other.alternative_to.as_ref() == Some(&variant.name))
     }
 
-    /// The variants that give types their names: those that are not another form of a variant.
+    /// The variants after which types are named, i.e. those that are not another form of a variant.
     pub fn types(&self) -> impl Iterator<Item = &Variant> {
         self.variants
             .iter()
             .filter(|variant| variant.extends.is_none() && variant.alternative_to.is_none())
     }
 
-    /// The variant that gives the type of this one its name.
+    /// The variant after which the type of this one is named.
     #[must_use]
     pub fn type_of<'a>(&'a self, variant: &'a Variant) -> &'a Variant {
         let base = variant.extends.as_ref().or(variant.alternative_to.as_ref());
@@ -213,7 +213,7 @@ impl Field {
         matches!(self.kind, Kind::Text(_) | Kind::Blob(_))
     }
 
-    /// The value of a field that always has the same number, and is not part of the generated structure.
+    /// The value of a constant field, which is not part of the generated structure.
     #[must_use]
     pub fn constant(&self) -> Option<u64> {
         match self.kind {

@@ -180,7 +180,7 @@ fn enumeration(context: &Context, descriptor: &EnumDescriptor) -> Result<Enum, S
     })
 }
 
-/// Refuses two files with the same module, whose code would overwrite each other.
+/// Fails if two files have the same module, because their code would overwrite each other.
 fn refuse_taken_module(modules: &[Module], module: &Module) -> Result<(), SchemaError> {
     match modules.iter().find(|other| other.name == module.name) {
         None => Ok(()),
@@ -196,7 +196,7 @@ fn refuse_taken_module(modules: &[Module], module: &Module) -> Result<(), Schema
     }
 }
 
-/// Refuses two messages with the same wire name, which identifies them in errors and in the table.
+/// Fails if two messages have the same wire name, which identifies them in errors and in the table.
 fn refuse_taken(
     taken: &mut HashMap<String, String>,
     module: &Module,
@@ -323,8 +323,8 @@ fn read_message(context: &Context, descriptor: &MessageDescriptor) -> Result<Mes
     })
 }
 
-/// Refuses value limits in a view, whose fields are read one by one after its bytes were accepted, so that there is no
-/// time to check them.
+/// Fails for value limits in a view: its fields are read individually after its bytes were accepted, so the limits
+/// could not be checked.
 fn refuse_limits(place: &Place, fields: &[Field]) -> Result<(), SchemaError> {
     for field in fields {
         let option = match field.kind {
@@ -639,7 +639,7 @@ fn width(options: &mut Options, widths: Widths, what: Construct) -> Result<u32, 
 enum Widths {
     /// For a 32-bit number.
     UpTo4,
-    /// For a 64-bit number; a narrower one has to be declared as a 32-bit number.
+    /// For a 64-bit number; a narrower number has to be declared as a 32-bit number.
     Just8,
     /// For a length.
     UpTo8,
@@ -794,7 +794,7 @@ impl Options {
         }
     }
 
-    /// Keeps an option of another type than expected, so that [`finish`](Self::finish) refuses it.
+    /// Stores an option of an unexpected type again, so that [`finish`](Self::finish) refuses it.
     fn put_back<T>(&mut self, name: &str, value: Value) -> Option<T> {
         self.set.insert(name.to_owned(), value);
         None

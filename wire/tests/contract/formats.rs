@@ -70,7 +70,7 @@ fn every_setter_writes_its_field_alone() {
     for (set, range) in cases {
         let mut view = IoMessage::new_unchecked_len([0xff; SIZE]);
         set(&mut view);
-        // Each writes the number one, big endian.
+        // Each writer writes the number one, big endian.
         let mut expected = [0xff; SIZE];
         expected[range.clone()].fill(0);
         expected[range.end - 1] = 1;
@@ -354,7 +354,7 @@ fn slot_of_a_version_is_as_documented() {
         number: 0x405,
         retired_epoch: 3,
         retired: 0x400,
-        // Of 512 bytes of 0x5a before it.
+        // Checksum of 512 bytes of 0x5a before the record.
         checksum: 0x0314_5ecb,
     };
     let bytes = hex(

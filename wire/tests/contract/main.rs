@@ -300,8 +300,8 @@ fn response_repeats_the_ids_of_its_request() {
     assert_eq!(request.response(Payload::StopStorageResponse), expected);
 }
 
-/// An init_storage_request of 3.0 and one of later releases are distinguished by their length. Bytes that fit both are
-/// of the later one.
+/// An init_storage_request of 3.0 and one of later releases are distinguished by their length. Bytes that match both
+/// are decoded as the later one.
 #[test]
 fn init_storage_requests_of_two_releases_are_distinguished_by_length() {
     let body = |payload: &str| {
@@ -330,7 +330,7 @@ fn init_storage_requests_of_two_releases_are_distinguished_by_length() {
         ("00000040 00000004 00000002 0102", later(64, 4, "0102")),
         ("00000040 00000004 00000002 00000000", batched(2, "")),
         ("00000040 00000004 00000000 00000001 ff", batched(0, "ff")),
-        // Both: a blob of 5 bytes that starts with its length less 4, or 5 cores with a blob of 1 byte.
+        // Matches both: a blob of 5 bytes that starts with its length less 4, or 5 cores with a blob of 1 byte.
         (
             "00000040 00000004 00000005 00000001 ff",
             later(64, 4, "00000001ff"),
@@ -339,7 +339,7 @@ fn init_storage_requests_of_two_releases_are_distinguished_by_length() {
     for (payload, expected) in cases {
         assert_eq!(body(payload), expected, "{payload}");
     }
-    // Neither: the error is that of the later one.
+    // Matches neither: the error is that of the later release.
     for payload in [
         "00000040 00000004 00000002 00000005 dead00be",
         "00000040 00000004 00000002 00000005 dead00beef00",
@@ -457,7 +457,7 @@ fn verifier_is_the_longer_form_of_the_answer_to_the_init_request() {
         message.payload.message_type(),
         MessageType::InitStorageResponse
     );
-    // In pieces that are not the whole.
+    // In pieces shorter than the whole frame.
     for size in 17..bytes.len() {
         let mut frame = bytes[..size].to_vec();
         frame[3] = (size - 4) as u8;
@@ -467,7 +467,7 @@ fn verifier_is_the_longer_form_of_the_answer_to_the_init_request() {
     shorter[3] = 12;
     let decoded = decode(&shorter).map(|messages| messages[0].payload.clone());
     assert_eq!(decoded, Ok(Payload::InitStorageResponse));
-    // Unknown flags, no quorum and one of more members than there can be.
+    // Unknown flags, a quorum of 0, and a quorum larger than the maximum number of members.
     for (at, value) in [(43, 2), (47, 0), (47, 17)] {
         let mut wrong = bytes.clone();
         wrong[at] = value;

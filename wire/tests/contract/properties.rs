@@ -1,4 +1,4 @@
-//! Properties of all messages, and of arbitrary bytes; the two encodings that are never on the wire: prost's for
+//! Properties of all messages, and of arbitrary bytes; the two encodings that are not used on the wire: prost's for
 //! recordings, and JSON.
 
 use bytes::Bytes;
@@ -143,7 +143,7 @@ proptest! {
             let (length, _) = rest.split_first_chunk().expect("the length of a frame");
             let (found, after) = rest.split_at(4 + u32::from_be_bytes(*length) as usize);
             if matches!(message.payload, Payload::ErrorResponse(_)) {
-                // Invalid UTF-8 takes up to three bytes for each invalid one.
+                // Invalid UTF-8 takes up to three bytes for each invalid byte.
                 prop_assert!(frame.len() <= 3 * found.len());
             } else {
                 prop_assert_eq!(found, frame);

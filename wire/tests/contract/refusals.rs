@@ -64,7 +64,7 @@ fn unknown_role() {
 #[test]
 fn frame_shorter_than_its_header() {
     for found in 0..12 {
-        // The length alone is enough to refuse it.
+        // The length alone suffices to refuse the frame.
         assert_refused(
             &hex(&format!("{found:08x}")),
             DecodeError::OutOfRange {
@@ -132,7 +132,7 @@ fn frame_that_ends_inside_a_field() {
         },
         "query_storage_response.block_size: expected 4 bytes, got 2",
     );
-    // A truncated payload is refused, and no bytes of the next frame are taken for it.
+    // A truncated payload is refused, and bytes of the next frame are not used in its place.
     for (message, bytes) in vectors() {
         // A truncated frame of 3.0 may be a valid one of 3.2.
         if let Payload::BatchedInitStorageRequest(_) = message.payload {

@@ -8,7 +8,7 @@ use softdoca_migrate::{Finding, Kind};
 
 use super::{Report, change};
 
-/// Bytes that are encoded in a URI: all but those that RFC 3986 does not reserve, and the separator of paths.
+/// Bytes that are percent-encoded in a URI: all except the unreserved characters of RFC 3986 and the path separator.
 const RESERVED: AsciiSet = NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -59,7 +59,7 @@ pub fn log(report: &Report) -> Value {
                     "rules": rules,
                 },
             },
-            // As the columns of JSON and of the table.
+            // Same unit as for the columns of JSON and of the table.
             "columnKind": "unicodeCodePoints",
             "results": results,
         }],

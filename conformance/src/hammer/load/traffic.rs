@@ -114,7 +114,7 @@ impl Traffic {
         Ok(self.account.hand_over()?)
     }
 
-    /// Submits I/Os up to the depth. Returns `true` once there are no more.
+    /// Submits I/Os up to the depth. Returns `true` once the source has no more I/Os.
     fn begin(&mut self, link: &mut Link, source: &mut Source<'_>) -> Result<bool, Violation> {
         let mut messages = Vec::new();
         let mut is_over = false;
@@ -165,7 +165,7 @@ impl Traffic {
             match kind {
                 Kind::Read => {
                     busy.readers += 1;
-                    // So that a read that transfers nothing does not return the data of the previous one.
+                    // Cleared, so that a read that transfers nothing does not return the data of the previous read.
                     memory.fill(place, self.block_size, 0xa5)?;
                     self.account.note(&Entry::Read(Reading { block, io }));
                 }
@@ -210,7 +210,7 @@ impl Traffic {
 
     fn number(&mut self) -> u64 {
         self.next_io += 1;
-        // User data may be any number; one with all bytes set shows that none is truncated.
+        // User data may be any number; setting all bytes detects truncation.
         self.next_io << 24 | 0x00a5_a5a5
     }
 
@@ -219,7 +219,7 @@ impl Traffic {
         self.in_flight.insert(io, InFlight { slot, since, what });
     }
 
-    /// Handles one result, which must be that of an I/O in flight.
+    /// Handles a result, which must be that of an I/O in flight.
     fn take_result(&mut self, memory: &MemoryRegion, bytes: &[u8]) -> Result<(), Violation> {
         let Some(answer) = parse(bytes) else {
             return self.broken(format!("a message that is no result: {bytes:02x?}"));
@@ -423,7 +423,7 @@ enum Choice<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// Reads every block once with an I/O of its own, so that an unreadable block does not fail its neighbours.
+    /// Reads every block once with a separate I/O, so that an unreadable block does not affect reads of other blocks.
     pub(super) fn read_all(blocks: u64) -> Self {
         let (kind, left) = (Kind::Read, (0..blocks).collect());
         Self {
@@ -448,7 +448,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Random I/Os, from the seed and the number of the session, until `stop` returns `true`.
+    /// Random I/Os, derived from the seed and the number of the session, until `stop` returns `true`.
     pub(super) fn random(load: &Load, blocks: u64, stop: &'a dyn Fn() -> bool) -> Self {
         let mut rng = Rng::with_seed(load.seed ^ load.session.rotate_left(32));
         Self {
@@ -656,7 +656,7 @@ mod tests {
         }
     }
 
-    /// Checks that one valid result is accepted, and the wrong one after it refused.
+    /// Checks that a valid result is accepted, and that the invalid one after it is refused.
     fn refuses(kind: Kind, wrong: impl FnOnce(Repr) -> Vec<u8>, what: &str) {
         let mut fixture = Fixture::new();
         let (first, other) = (fixture.begin(kind), fixture.begin(kind));
@@ -666,7 +666,7 @@ mod tests {
         let wrong = wrong(first);
         let failure = fixture.take(&wrong).expect_err(what).to_string();
         assert!(failure.contains(what), "{failure}");
-        // The result does not identify its request: the others stay pending.
+        // The result does not identify its request: the other requests remain pending.
         assert!(fixture.traffic.in_flight.contains_key(&other.user_data));
         let messages = fixture.broken();
         assert!(

@@ -1,4 +1,4 @@
-//! Data path of the scripted service: it holds the storage itself, and checks every request.
+//! Data path of the scripted service, which stores the blocks itself and checks every request.
 
 use std::time::Duration;
 
@@ -105,7 +105,7 @@ pub(super) struct DataPath {
     bounds: Bounds,
     messages: Messages,
     timeout: Duration,
-    /// Contents. May be shorter than the storage if no data is transferred.
+    /// Contents of the storage. May be shorter than the storage if no data is transferred.
     pub(super) storage: Vec<u8>,
     /// All requests in the order of their arrival.
     pub(super) received: Vec<Io>,
@@ -258,7 +258,7 @@ impl DataPath {
         }
     }
 
-    /// Transfers these bytes for a read, whatever the storage contains.
+    /// Transfers these bytes for a read, regardless of the storage's contents.
     ///
     /// # Errors
     ///
@@ -296,7 +296,7 @@ impl DataPath {
         self.answer(io, 0)
     }
 
-    /// Removes a request from those in flight without an answer.
+    /// Removes a request from the requests in flight, without a response.
     pub(super) fn forget(&mut self, io: &Io) {
         self.in_flight.retain(|other| other != io);
     }
@@ -314,7 +314,7 @@ impl DataPath {
     ///
     /// # Errors
     ///
-    /// There is no such consumer.
+    /// The initiator does not have this consumer.
     pub(super) fn send_to(&mut self, consumers: &[u32]) -> Result<(), Violation> {
         let mut pairs = self.channels.iter_mut().zip(consumers);
         pairs.try_for_each(|(channel, consumer)| channel.send_to(*consumer))
@@ -330,7 +330,8 @@ impl DataPath {
     }
 }
 
-// Malformed results and error results. After one, the initiator must exit with a failure; how it ends the session is not checked.
+// Malformed results and error results. After such a result, the initiator must exit with a failure; how it ends the
+// session is not checked.
 
 pub(super) const RESULT_CHECKS: &[Check] = &[
     Check {
@@ -517,7 +518,8 @@ fn failing(
     service.expect_failure()
 }
 
-/// Sends another message before the result of the last request: an initiator that takes it for the result would succeed.
+/// Sends another message before the result of the last request: an initiator that accepts it as the result would
+/// succeed.
 fn beside_bytes(fixture: &Fixture<'_>, other: impl Fn(&Io) -> Vec<u8>) -> Result<(), Violation> {
     let mut service = Service::begin(fixture, Plan::new("read_throughput_test"))?;
     service.play_on(|data, io| {
@@ -549,7 +551,7 @@ fn beside(fixture: &Fixture<'_>, other: impl Fn(Repr) -> Repr) -> Result<(), Vio
     })
 }
 
-/// Sends no results for requests whose numbers `is` selects.
+/// Sends no results for the requests selected by `is`, by their numbers.
 fn missing(fixture: &Fixture<'_>, is: impl Fn(usize) -> bool) -> Result<(), Violation> {
     let plan = Plan::new("read_throughput_test").flags(&["--io-timeout", "1"]);
     let mut service = Service::begin(fixture, plan)?;
@@ -574,8 +576,8 @@ enum Corruption {
     AnotherBlock,
 }
 
-/// Answers one read with success, but with wrong data: the first one or, for missing data, the first of the second
-/// round, when the memory contains the right data from the first.
+/// Answers one read with success, but with wrong data: the first read or, for missing data, the first read of the
+/// second round, when the memory contains the correct data from the first round.
 fn corrupt(
     fixture: &Fixture<'_>,
     strategy: &'static str,

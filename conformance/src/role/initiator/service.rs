@@ -60,7 +60,7 @@ impl Service {
         })
     }
 
-    /// Starts the initiator of a plan, whether or not there is a service.
+    /// Starts the initiator of a plan, even if no service is running.
     pub(super) fn start(fixture: &Fixture<'_>, plan: &Plan) -> Result<Running, Violation> {
         let arguments = plan.arguments(&fixture.subject().usage);
         let flags: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -291,12 +291,12 @@ impl Service {
         let blob = memory
             .export_rdma(&self.device)
             .during("exporting the initiator's memory for RDMA")?;
-        // Targets access it in the same way.
+        // Targets also access the memory through an import.
         let len = Mmap::import(&self.device, &blob)?.len();
         Violation::unless(len == memory.len(), format!("{} bytes", memory.len()), len)
     }
 
-    /// Fails if an I/O request arrives for a while before the event `what`.
+    /// Fails if an I/O request arrives during a short time before the event `what`.
     pub(super) fn expect_no_io(&mut self, what: &str) -> Result<(), Violation> {
         let deadline = Instant::now() + Duration::from_millis(150);
         while Instant::now() < deadline {
@@ -362,7 +362,7 @@ impl Service {
         DataPath::new(channels, host, bounds, self.release, storage, self.timeout)
     }
 
-    /// Waits for the initiator's consumers: the n-th one is that of worker n.
+    /// Waits for the initiator's consumers: consumer n belongs to worker n.
     fn meet_consumers(&mut self) -> Result<(), Violation> {
         let (count, timeout) = (self.plan.workers as usize, self.timeout);
         let control = self.control()?;

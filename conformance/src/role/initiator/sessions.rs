@@ -407,7 +407,7 @@ fn error() -> ErrorResponse {
     }
 }
 
-/// A correct service, except for one request that is answered in another way. The initiator must fail.
+/// A service that is correct, except for the response to one request. The initiator must fail.
 fn otherwise(
     fixture: &Fixture<'_>,
     step: Step,
@@ -456,7 +456,7 @@ fn answer_bytes(
     })
 }
 
-/// Sends a message during I/O that is not a response to a request. Otherwise the service is correct.
+/// Sends a message during I/O that is not a response to a request, from a service that is otherwise correct.
 fn unasked(fixture: &Fixture<'_>, payload: Payload) -> Result<(), Violation> {
     let mut service = Service::begin(fixture, strict_plan())?;
     let request = service.until(Step::Start)?;

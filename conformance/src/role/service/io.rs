@@ -91,7 +91,7 @@ impl<'a> Volume<'a> {
         Self::with(fixture, flags, &holding(fixture, &contents(1)), 1)
     }
 
-    /// As [`open`](Self::open), with this fault of a target: the given one, or the only one.
+    /// As [`open`](Self::open), with a fault of the given target, or of the only target.
     fn faulty(
         fixture: &'a Fixture<'a>,
         flags: &[&str],
@@ -134,8 +134,8 @@ impl<'a> Volume<'a> {
         Ok(Self { peers })
     }
 
-    /// Sends messages on a worker's fast path, at most one per transaction, and waits for as many answers, in the
-    /// order of their arrival.
+    /// Sends messages on a worker's fast path, at most one per transaction, and returns the same number of responses,
+    /// in the order of their arrival.
     fn exchange(
         &mut self,
         worker: usize,
@@ -190,7 +190,7 @@ impl<'a> Volume<'a> {
         }
     }
 
-    /// Performs one I/O, and returns the code of its result. The other fields must repeat the request.
+    /// Performs one I/O, and returns the code of its result. The other fields must equal those of the request.
     fn io_at(
         &mut self,
         message_type: IoMessageType,
@@ -304,7 +304,7 @@ impl<'a> Volume<'a> {
     }
 }
 
-/// Code of an answer, which must repeat its request.
+/// Code of a response, which must match its request.
 fn answered(request: Repr, answer: &[u8; SIZE]) -> Result<u32, Violation> {
     let answer = Repr::parse(&IoMessage::new_unchecked_len(answer))?;
     let code = answer.result;
@@ -469,7 +469,7 @@ fn expect_held(volume: &Volume<'_>, expected: &[Vec<u8>]) -> Result<(), Violatio
 fn writes(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut volume = Volume::open(fixture, &[])?;
     let mut expected = contents(1);
-    // In descending order, to detect services that accumulate offsets.
+    // Blocks in descending order, to detect services that accumulate offsets.
     for block in (0..BLOCKS).rev() {
         expected[block] = content(block, 2);
         volume.write(block, &expected[block])?;
@@ -582,7 +582,7 @@ fn reserved_bytes(fixture: &Fixture<'_>) -> Result<(), Violation> {
     volume.finish()
 }
 
-/// Sends a request for each of these blocks at once; each must be answered once, with success.
+/// Sends a request for each of these blocks at the same time; each must be answered exactly once, with success.
 fn at_once(
     volume: &mut Volume<'_>,
     kind: IoMessageType,

@@ -319,7 +319,7 @@ fn initiators_garbage(fixture: &Fixture<'_>) -> Result<(), Violation> {
         peers.say_bytes(&bytes)?;
         peers.expect_refusal(what)?;
     }
-    // With a payload, which also has length fields.
+    // With a payload that also contains length fields.
     for (what, offset, word) in [
         ("a blob of 4 GiB", 24, u32::MAX),
         ("a blob that is longer than the frame", 24, 5000),
@@ -347,7 +347,7 @@ fn targets_garbage(fixture: &Fixture<'_>) -> Result<(), Violation> {
         let request = peers.request(payload);
         peers.say(&request)?;
         let mut what = "";
-        // A service that is terminated before its answer may exit without one.
+        // A service that is terminated before it answers may exit without a response.
         let answer = peers.answer_to(&request, &mut |target, request| {
             if target > 0 {
                 return Reply::Honest;

@@ -102,7 +102,7 @@ fn storage_details(fixture: &Fixture<'_>) -> Result<(), Violation> {
     peers.finish_from(Step::Init)
 }
 
-/// Checks the ids of a whole session; [`Peers`] has checked those of the answers.
+/// Checks the ids of a whole session; [`Peers`] has checked those of the responses.
 fn check_ids(peers: &mut Peers<'_>) -> Result<(), Violation> {
     let mut used = HashSet::new();
     for step in Step::ALL {
@@ -326,7 +326,7 @@ fn stop_destroys_consumers(fixture: &Fixture<'_>) -> Result<(), Violation> {
     peers.workers = 2;
     peers.take_until(Step::Stop)?;
     peers.take(Step::Stop)?;
-    // Events are in order: an expiry after the answer was not handled yet.
+    // Events are in order: an expiry after the response has not been handled yet.
     let left = peers
         .initiator
         .as_ref()
@@ -397,7 +397,7 @@ const fn point(step: Step, request: MessageType, target: usize) -> Point {
 }
 
 impl Point {
-    /// Makes one of the targets answer with `reply` at this point; the others are correct.
+    /// Makes a target answer with `reply` at this point; the other targets are correct.
     fn wrong(
         self,
         targets: usize,
@@ -517,7 +517,7 @@ fn initiator_leaves(fixture: &Fixture<'_>) -> Result<(), Violation> {
         peers.take_until(step)?;
         peers.prepare(step)?;
         if step == Step::Query {
-            // No session has begun, so the next initiator gets one.
+            // No session has started, so the next initiator can start one.
             peers.replace_initiator()?;
             peers.finish_from(step)?;
             continue;
@@ -566,7 +566,7 @@ fn ignored() -> wire::control::Message {
 const SHORT: [&str; 2] = ["--control-timeout", "1"];
 /// Flags for a timeout that allows for the earlier steps on a loaded machine.
 const STEADY: [&str; 2] = ["--control-timeout", "3"];
-/// Time in which a service with a timeout of one second must report it, on a loaded machine.
+/// Time limit for a service with a timeout of one second to report it, on a loaded machine.
 const LATEST: Duration = Duration::from_millis(3500);
 
 /// An error code that services do not generate themselves.

@@ -11,9 +11,9 @@ use super::{Plan, Service, Step, describe, is_error, one_of_each};
 use crate::role::{Check, ControlPeer as _, Fixture, Polled, Running, TcpPeer};
 use crate::violation::{During as _, Violation};
 
-/// Time for a target to read one segment before the next.
+/// Time between two segments in which a target can read the first one.
 const APART: Duration = Duration::from_micros(200);
-/// The same for a few segments, with a safety margin.
+/// The same for several segments, with a safety margin.
 const FAR_APART: Duration = Duration::from_millis(20);
 /// Size of length, type and ids in bytes.
 const HEADER: usize = 16;
@@ -107,7 +107,7 @@ fn byte_by_byte(peer: &mut TcpPeer, bytes: &[u8], _: usize) -> Result<(), Violat
     })
 }
 
-/// Splits each frame at another offset: within the length, after it, within the ids, before the last byte.
+/// Splits each frame at a different offset: within the length, after it, within the ids, before the last byte.
 fn in_two(peer: &mut TcpPeer, bytes: &[u8], nth: usize) -> Result<(), Violation> {
     let places = [1, 4, HEADER, bytes.len() - 1, 7, bytes.len() / 2, 3];
     let (first, second) = bytes.split_at(places[nth % places.len()].min(bytes.len() - 1));
@@ -226,7 +226,7 @@ fn header(length: u32, message_type: u32) -> [u8; HEADER] {
     bytes
 }
 
-/// Sends each of these byte strings as the first bytes to a target of its own.
+/// Sends each of these byte strings as the first bytes to a separate target.
 fn broken(fixture: &Fixture<'_>, all: &[&[u8]]) -> Result<(), Violation> {
     all.iter()
         .try_for_each(|bytes| broken_at(fixture, Step::Query, bytes))
@@ -260,7 +260,8 @@ fn refuses(
     ))
 }
 
-/// Checks that the target has closed the connection, and exits with a failure, or serves another service if no session had begun.
+/// Checks that the target has closed the connection, and either exits with a failure or, if no session had begun,
+/// serves another service.
 fn closed(
     fixture: &Fixture<'_>,
     running: &mut Running,
@@ -328,7 +329,7 @@ fn unknown_role(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut frame = service
         .request(Payload::CreateRdmaConnectionRequest(details))
         .encode_to_vec();
-    // After the context index.
+    // The bytes after the context index.
     frame[HEADER + 4..HEADER + 8].copy_from_slice(&7u32.to_be_bytes());
     refuses(fixture, &mut running, &mut service, &frame)
 }
@@ -459,7 +460,7 @@ pub(super) const REFUSAL_CHECKS: &[Check] = &[
 ];
 
 fn unexpected(fixture: &Fixture<'_>, step: Step, request: Payload) -> Result<(), Violation> {
-    // Kept until the end: the target runs until its peer disconnects.
+    // Kept until the end, because the target runs until its peer disconnects.
     let (_running, mut service) = Service::at(fixture, &[], Plan::SMALL, step)?;
     service.refused(request)
 }

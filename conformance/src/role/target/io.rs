@@ -105,7 +105,7 @@ pub(super) fn at(block: usize) -> u64 {
 fn read_every_block(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut store = Store::open(fixture, Plan::SMALL)?;
     for block in (0..BLOCKS).rev() {
-        // Every block of the memory, too, in another order.
+        // Every block of the memory is also used, in another order.
         store.good(0, &read(at(block * 5 + 3), at(block), BLOCK))?;
     }
     store.close()
@@ -183,7 +183,7 @@ fn fields(fixture: &Fixture<'_>) -> Result<(), Violation> {
     store.close()
 }
 
-/// Rounds of requests to all workers, with as many in flight as the plan says.
+/// Rounds of requests to all workers, with the plan's number of requests in flight.
 fn queue(fixture: &Fixture<'_>, plan: Plan) -> Result<(), Violation> {
     const ROUNDS: usize = 8;
     let mut store = Store::open(fixture, plan)?;
@@ -367,7 +367,7 @@ fn unknown_type_is_answered(fixture: &Fixture<'_>) -> Result<(), Violation> {
 fn cut_off(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut store = Store::open(fixture, Plan::SMALL)?;
     for length in [63, 40, 24, 1] {
-        // The rest would be valid if a target took it from the previous message.
+        // The missing bytes would be valid if a target took them from the previous message.
         for nth in 0..Plan::SMALL.transactions as usize {
             store.good(0, &write(at(nth), at(nth + 1), BLOCK))?;
         }
@@ -676,7 +676,7 @@ fn sbc(block_size: u32, block_count: u32, content: &[u8]) -> Vec<u8> {
     [&header.emit()[..], content].concat()
 }
 
-/// Starts a target with this file, which must report and serve a storage with `content`.
+/// Starts a target with this file; it must report and serve a storage with `content`.
 fn begins_with(
     fixture: &Fixture<'_>,
     file: Option<&[u8]>,
@@ -705,7 +705,7 @@ fn begins_with(
     )?;
     service.taken(Step::Query);
     service.go_to(Step::Stop)?;
-    // So that a read without effect is detected.
+    // Detects a read without effect.
     service.memory.fill(0, content.len(), 0xee)?;
     let code = service.io(0, &read(0, 0, content.len()))?;
     Violation::unless(code == 0, "a result of 0", code)?;
@@ -750,7 +750,7 @@ pub(super) const BLOCKS: usize = 16;
 /// Size of the storage and of the memory in bytes: the whole storage fits in one I/O.
 const CAPACITY: usize = BLOCK * BLOCKS;
 
-/// Bytes of which no two blocks, and no two halves of blocks, are equal.
+/// Bytes with no two equal blocks or halves of blocks.
 pub(super) fn pattern(length: usize, seed: u64) -> Vec<u8> {
     contents::noise(seed, length)
 }
@@ -833,7 +833,7 @@ impl Store {
 
     /// Reads the whole storage and compares it. Changes the memory accordingly.
     fn storage_is_right(&mut self) -> Result<(), Violation> {
-        // So that a read without effect is detected.
+        // Detects a read without effect.
         self.memory.fill(0xee);
         self.service.memory.fill(0, CAPACITY, 0xee)?;
         let everything = read(0, 0, CAPACITY);

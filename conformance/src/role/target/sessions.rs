@@ -193,7 +193,7 @@ fn second_client(fixture: &Fixture<'_>) -> Result<(), Violation> {
     service.go_to(Step::Init)?;
     let mut second = TcpPeer::connect(port)?;
     let query = service.request(Payload::QueryStorageRequest);
-    // A client that is rejected at once may be unable to send.
+    // A client that is rejected immediately may be unable to send.
     let sent = second.send(&query);
     if sent.is_ok()
         && let Ok(Polled::Message(message)) = second.next(SERVICE_WINDOW)
@@ -213,7 +213,7 @@ fn second_client(fixture: &Fixture<'_>) -> Result<(), Violation> {
 }
 
 fn stop_with_io_in_flight(fixture: &Fixture<'_>) -> Result<(), Violation> {
-    // Each I/O is the whole storage, so that the stop request arrives before they have completed.
+    // Each I/O covers the whole storage, so that the stop request arrives before the I/Os have completed.
     const STORAGE: usize = 128 * 4096;
     let plan = Plan {
         transactions: 16,
@@ -244,7 +244,7 @@ fn ids(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut next = unusual.into_iter().cycle();
     service.ids = Box::new(move || next.next().unwrap_or_default());
     service.go_to(Step::Stop)?;
-    // A refusal repeats the ids of the refused request, too.
+    // A refusal also repeats the ids of the refused request.
     service.ids = Box::new(|| (0, u32::MAX));
     service.finish(&mut running)
 }
@@ -285,10 +285,10 @@ fn details(fixture: &Fixture<'_>) -> Result<(), Violation> {
 
 // Services that disconnect, with or without a shutdown.
 
-/// Time for a target to detect a closed RDMA connection, if it does.
+/// Time limit for a target to detect a closed RDMA connection, which it is not required to do.
 const NOTICE: Duration = Duration::from_millis(100);
 
-/// Check in which the control connection is closed before this step.
+/// A check in which the control connection is closed before this step.
 macro_rules! gone {
     ($name:literal, $when:literal, $step:ident, $reset:literal) => {
         Check {
@@ -441,7 +441,7 @@ fn rdma_lost(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let (mut running, mut service) = Service::at(fixture, &[], Plan::SMALL, Step::Stop)?;
     with_io_in_flight(&mut service)?;
     service.workers.clear();
-    // Time for the target to detect it, which it need not do.
+    // Time for the target to detect the disconnection, which it is not required to do.
     std::thread::sleep(NOTICE);
     for payload in [Payload::StopStorageRequest, Payload::ShutdownRequest] {
         let request = service.request(payload);

@@ -1,4 +1,5 @@
-//! Versions of blocks, an extension of the data path that both sides announce: written, read, retired, and kept when the target is killed.
+//! Versions of blocks, an extension of the data path that both sides announce: written, read, retired, and still
+//! present after the target was killed.
 //!
 //! A target that does not announce the extension passes all of these checks.
 
@@ -87,7 +88,7 @@ fn open(fixture: &Fixture<'_>) -> Result<(Running, Service), Violation> {
         .or_else(|_| Service::at(fixture, &[], Plan::SMALL, Step::Query))
 }
 
-/// Announces versions; `None` if the target does not.
+/// Announces versions; `None` if the target does not announce them.
 fn announce(service: &mut Service) -> Result<Option<AnnouncedStorage>, Violation> {
     let features = FEATURE_FLUSH | FEATURE_VERSIONS;
     let answer = service.ask(Payload::AnnounceStorageRequest(FeatureQuery { features }))?;
@@ -116,8 +117,9 @@ fn with_versions(
     service.finish(&mut running)
 }
 
-/// Requires that the target has announced this last version, and the blocks `unretired` with versions that are not retired; beside them at most others of
-/// which it has `retired` versions, because it need not remember what was retired.
+/// Checks that the target has announced this last version, and the blocks `unretired`, whose versions are not retired.
+/// In addition, it may announce only blocks of which it has `retired` versions, because it is not required to remember
+/// retirement.
 fn expect_kept(
     announced: &AnnouncedStorage,
     last: (u64, u64),
@@ -185,7 +187,7 @@ fn of_type(message_type: IoMessageType, block: u64) -> Repr {
     }
 }
 
-/// Writes a block full of this byte.
+/// Writes a block whose bytes all have this value.
 fn write_version(
     service: &mut Service,
     message_type: IoMessageType,
@@ -197,7 +199,7 @@ fn write_version(
     succeeds(service, of_type(message_type, block), version)
 }
 
-/// Requires that the block, or with a version the one before it, is full of this byte.
+/// Checks that all bytes of the block or, with a version, of the version before it, have this value.
 fn expect_block(
     service: &mut Service,
     block: u64,
@@ -244,7 +246,7 @@ fn unannounced(fixture: &Fixture<'_>) -> Result<(), Violation> {
             is_refused(&mut service, of_type(message_type, 1), version(2))?;
         }
         service.finish(&mut running)?;
-        // The next target has a file of its own.
+        // The next target must create a new file.
         let _ = std::fs::remove_file(fixture.sandbox().path("blocks"));
     }
     Ok(())
@@ -288,7 +290,7 @@ fn retired(service: &mut Service, slots: u32) -> Result<(), Violation> {
     service.go_to(Step::Stop)?;
     let writes = u64::from(slots) * 5 / 2;
     for number in 2..writes + 2 {
-        // Two are not retired.
+        // Two versions are not retired.
         let retired = (number - 2).max(1);
         let version = Version {
             retired,
@@ -304,7 +306,8 @@ fn retired(service: &mut Service, slots: u32) -> Result<(), Violation> {
     for number in last - 2..=last {
         expect_block(service, number % 3, None, number as u8)?;
     }
-    // The version that the last write replaced is the newest retired one of its block, unless the last write is retired too.
+    // The version that the last write replaced is the newest retired version of its block, unless the last write is
+    // also retired.
     expect_block(service, last % 3, Some(last), (last - 3) as u8)?;
     flush(service, last + 1)?;
     expect_block(service, last % 3, None, last as u8)
@@ -378,7 +381,7 @@ fn survive(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let flags = ["--backing-file", &file];
     let Ok((mut running, mut service)) = Service::at(fixture, &flags, Plan::SMALL, Step::Query)
     else {
-        // Its blocks are lost with its process.
+        // The target's blocks are lost when its process exits.
         return Ok(());
     };
     if announce(&mut service)?.is_none() {

@@ -22,7 +22,7 @@ use crate::violation::{During as _, Violation};
 
 /// Live resources of the replayed side.
 pub(super) trait Part {
-    /// Message to send instead of a recorded one; `is_refused` if that was answered with an error.
+    /// Message to send instead of a recorded message; `is_refused` is `true` if the latter was answered with an error.
     ///
     /// # Errors
     ///
@@ -48,7 +48,7 @@ pub(super) trait Part {
     /// Its data path has failed.
     fn progress(&mut self) -> Result<bool, Violation>;
 
-    /// Returns `true` if the time of the next event depends on an initiator, so that there is no timeout.
+    /// Returns `true` if the time of the next event depends on an initiator, in which case there is no timeout.
     fn is_patient(&self) -> bool;
 
     /// Returns `true` if received ids must be those of requests that this side has sent.
@@ -98,7 +98,7 @@ impl<'a> Player<'a> {
             let done = if step.side == self.us {
                 self.send(step)
             } else {
-                // The order in which the sides close the connection is not determined.
+                // The order in which both sides close the connection is not specified.
                 let only_closing = |step: &Step| step.event == Event::Closed;
                 if self.script.steps[index..].iter().all(only_closing) {
                     self.peer.close();
@@ -179,7 +179,7 @@ impl<'a> Player<'a> {
             Event::Opened | Event::Ended => return Ok(()),
         }
         match fatal {
-            // The journal creates the case for it.
+            // The journal creates the case for the failure.
             Some(why) => Err(why),
             None => {
                 journal.add(step, &differences, &notes, started.elapsed());
@@ -263,7 +263,7 @@ const CHUNK: usize = 4096;
 #[derive(Debug)]
 pub(super) enum Came {
     Piece(Piece),
-    /// It has closed its sending direction.
+    /// The program has closed its sending direction.
     Closed,
     Failed(io::Error),
     Nothing,
@@ -321,7 +321,7 @@ impl Peer {
         }
     }
 
-    /// Returns a piece to the queue that was received too early.
+    /// Returns a piece that was received too early to the queue.
     pub(super) fn put_back(&mut self, piece: Piece) {
         self.pieces.push_front(piece);
     }
@@ -540,7 +540,7 @@ impl Part for Service {
     }
 }
 
-/// A worker's ends of two connections. Fields are in drop order: tasks before contexts, those before the engine.
+/// A worker's ends of two connections. Fields are in drop order: tasks before contexts, and contexts before the engine.
 struct Worker {
     probe: Option<Probe>,
     control: Rdma,
@@ -591,8 +591,8 @@ impl Worker {
         Ok(self.rdma(role).connect(connection, blob)?)
     }
 
-    /// Reads the first block of the storage: request and answer use one connection, the block uses the other one and the
-    /// memory.
+    /// Reads the first block of the storage: request and response use one connection, the block uses the other
+    /// connection and the memory.
     fn probe(&mut self, block_size: u32, timeout: Duration) -> Result<(), Violation> {
         let connection = self.connections[RdmaConnectionRole::IoControl as usize]
             .as_ref()
@@ -758,7 +758,7 @@ impl Part for Target {
     }
 
     fn is_patient(&self) -> bool {
-        // The service sends requests when an initiator causes them, and stops when that has finished.
+        // The service sends requests when an initiator causes them, and stops when the initiator has finished.
         !self.has_begun || self.session.as_ref().is_some_and(Session::is_running)
     }
 

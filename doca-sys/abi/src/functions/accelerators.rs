@@ -45,7 +45,7 @@ macro_rules! doca_dma_functions {
                 gpu_dma: *mut *mut doca_gpu_dma
             ) -> doca_error_t;
 
-            /// Sets the callbacks and the number of copy tasks; before the start.
+            /// Sets the callbacks and the number of copy tasks; only before the start.
             fn doca_dma_task_memcpy_set_conf(
                 dma: *mut doca_dma,
                 task_completion_cb: doca_dma_task_memcpy_completion_cb_t,
@@ -123,7 +123,7 @@ macro_rules! doca_compress_functions {
                 max_buf_list_len: *mut u32
             ) -> doca_error_t;
 
-            /// Sets the callbacks and the number of deflate compression tasks; before the start.
+            /// Sets the callbacks and the number of deflate compression tasks; only before the start.
             fn doca_compress_task_compress_deflate_set_conf(
                 compress: *mut doca_compress,
                 task_completion_cb: doca_compress_task_compress_deflate_completion_cb_t,
@@ -194,7 +194,7 @@ macro_rules! doca_compress_functions {
                 max_buf_list_len: *mut u32
             ) -> doca_error_t;
 
-            /// Sets the callbacks and the number of deflate decompression tasks; before the start.
+            /// Sets the callbacks and the number of deflate decompression tasks; only before the start.
             fn doca_compress_task_decompress_deflate_set_conf(
                 compress: *mut doca_compress,
                 task_completion_cb: doca_compress_task_decompress_deflate_completion_cb_t,
@@ -265,7 +265,7 @@ macro_rules! doca_compress_functions {
                 max_buf_list_len: *mut u32
             ) -> doca_error_t;
 
-            /// Sets the callbacks and the number of LZ4 stream decompression tasks; before the start.
+            /// Sets the callbacks and the number of LZ4 stream decompression tasks; only before the start.
             fn doca_compress_task_decompress_lz4_stream_set_conf(
                 compress: *mut doca_compress,
                 task_completion_cb: doca_compress_task_decompress_lz4_stream_completion_cb_t,
@@ -273,7 +273,8 @@ macro_rules! doca_compress_functions {
                 num_tasks: u32
             ) -> doca_error_t;
 
-            /// Allocates a task that decompresses the blocks of an LZ4 frame, without its header and end mark, and appends the result to the destination's data.
+            /// Allocates a task that decompresses the blocks of an LZ4 frame, without its header and end mark, and
+            /// appends the result to the destination's data.
             fn doca_compress_task_decompress_lz4_stream_alloc_init(
                 compress: *mut doca_compress,
                 has_block_checksum: u8,
@@ -300,7 +301,7 @@ macro_rules! doca_compress_functions {
                 task: *const doca_compress_task_decompress_lz4_stream
             ) -> u8;
 
-            /// Sets if no block refers to an earlier one.
+            /// Declares whether no block refers to an earlier one.
             fn doca_compress_task_decompress_lz4_stream_set_are_blocks_independent(
                 task: *mut doca_compress_task_decompress_lz4_stream,
                 are_blocks_independent: u8
@@ -360,7 +361,7 @@ macro_rules! doca_compress_functions {
                 max_buf_list_len: *mut u32
             ) -> doca_error_t;
 
-            /// Sets the callbacks and the number of LZ4 block decompression tasks; before the start.
+            /// Sets the callbacks and the number of LZ4 block decompression tasks; only before the start.
             fn doca_compress_task_decompress_lz4_block_set_conf(
                 compress: *mut doca_compress,
                 task_completion_cb: doca_compress_task_decompress_lz4_block_completion_cb_t,
@@ -490,7 +491,7 @@ macro_rules! doca_erasure_coding_functions {
                 devinfo: *const doca_devinfo
             ) -> doca_error_t;
 
-            /// Sets the callbacks and the number of multiplication tasks; before the start.
+            /// Sets the callbacks and the number of multiplication tasks; only before the start.
             fn doca_ec_task_galois_mul_set_conf(
                 ec: *mut doca_ec,
                 successful_task_completion_cb: doca_ec_task_galois_mul_completion_cb_t,
@@ -549,7 +550,7 @@ macro_rules! doca_erasure_coding_functions {
             /// `DOCA_SUCCESS` if the device can create redundancy.
             fn doca_ec_cap_task_create_is_supported(devinfo: *const doca_devinfo) -> doca_error_t;
 
-            /// Sets the callbacks and the number of create tasks; before the start.
+            /// Sets the callbacks and the number of create tasks; only before the start.
             fn doca_ec_task_create_set_conf(
                 ec: *mut doca_ec,
                 successful_task_completion_cb: doca_ec_task_create_completion_cb_t,
@@ -606,7 +607,7 @@ macro_rules! doca_erasure_coding_functions {
             /// `DOCA_SUCCESS` if the device can update redundancy.
             fn doca_ec_cap_task_update_is_supported(devinfo: *const doca_devinfo) -> doca_error_t;
 
-            /// Sets the callbacks and the number of update tasks; before the start.
+            /// Sets the callbacks and the number of update tasks; only before the start.
             fn doca_ec_task_update_set_conf(
                 ec: *mut doca_ec,
                 successful_task_completion_cb: doca_ec_task_update_completion_cb_t,
@@ -663,7 +664,7 @@ macro_rules! doca_erasure_coding_functions {
             /// `DOCA_SUCCESS` if the device can recover blocks.
             fn doca_ec_cap_task_recover_is_supported(devinfo: *const doca_devinfo) -> doca_error_t;
 
-            /// Sets the callbacks and the number of recover tasks; before the start.
+            /// Sets the callbacks and the number of recover tasks; only before the start.
             fn doca_ec_task_recover_set_conf(
                 ec: *mut doca_ec,
                 successful_task_completion_cb: doca_ec_task_recover_completion_cb_t,
@@ -671,7 +672,8 @@ macro_rules! doca_erasure_coding_functions {
                 num_tasks: u32
             ) -> doca_error_t;
 
-            /// Allocates a task that recovers missing blocks from as many available ones as there are data blocks.
+            /// Allocates a task that recovers missing blocks. The source contains as many available blocks as there are
+            /// data blocks.
             fn doca_ec_task_recover_allocate_init(
                 ec: *mut doca_ec,
                 recover_matrix: *const doca_ec_matrix,

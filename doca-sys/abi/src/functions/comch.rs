@@ -136,13 +136,13 @@ macro_rules! doca_comch_functions {
             /// Destroys an idle server.
             fn doca_comch_server_destroy(comch_server: *mut doca_comch_server) -> doca_error_t;
 
-            /// Sets the maximum message size in bytes; before the start.
+            /// Sets the maximum message size in bytes; only before the start.
             fn doca_comch_server_set_max_msg_size(
                 comch_server: *mut doca_comch_server,
                 size: u32
             ) -> doca_error_t;
 
-            /// Sets the maximum number of queued received messages; before the start.
+            /// Sets the maximum number of queued received messages; only before the start.
             fn doca_comch_server_set_recv_queue_size(
                 comch_server: *mut doca_comch_server,
                 size: u32
@@ -161,13 +161,13 @@ macro_rules! doca_comch_functions {
             /// Destroys an idle client.
             fn doca_comch_client_destroy(comch_client: *mut doca_comch_client) -> doca_error_t;
 
-            /// Sets the maximum message size in bytes; before the start.
+            /// Sets the maximum message size in bytes; only before the start.
             fn doca_comch_client_set_max_msg_size(
                 comch_client: *mut doca_comch_client,
                 size: u32
             ) -> doca_error_t;
 
-            /// Sets the maximum number of queued received messages; before the start.
+            /// Sets the maximum number of queued received messages; only before the start.
             fn doca_comch_client_set_recv_queue_size(
                 comch_client: *mut doca_comch_client,
                 size: u32
@@ -182,7 +182,7 @@ macro_rules! doca_comch_functions {
                 connection: *mut *mut doca_comch_connection
             ) -> doca_error_t;
 
-            /// Sets the callbacks and the number of a server's send tasks; before the start.
+            /// Sets the callbacks and the number of a server's send tasks; only before the start.
             fn doca_comch_server_task_send_set_conf(
                 comch_server: *mut doca_comch_server,
                 completion_cb: doca_comch_task_send_completion_cb_t,
@@ -190,7 +190,7 @@ macro_rules! doca_comch_functions {
                 num_send_tasks: u32
             ) -> doca_error_t;
 
-            /// Sets the callbacks and the number of a client's send tasks; before the start.
+            /// Sets the callbacks and the number of a client's send tasks; only before the start.
             fn doca_comch_client_task_send_set_conf(
                 comch_client: *mut doca_comch_client,
                 completion_cb: doca_comch_task_send_completion_cb_t,
@@ -219,33 +219,33 @@ macro_rules! doca_comch_functions {
             /// The generic task of a send task.
             fn doca_comch_task_send_as_task(task: *mut doca_comch_task_send) -> *mut doca_task;
 
-            /// Sets the callback for received messages; before the start.
+            /// Sets the callback for received messages; only before the start.
             fn doca_comch_server_event_msg_recv_register(
                 comch_server: *mut doca_comch_server,
                 recv_event_cb: doca_comch_event_msg_recv_cb_t
             ) -> doca_error_t;
 
-            /// Sets the callback for received messages; before the start.
+            /// Sets the callback for received messages; only before the start.
             fn doca_comch_client_event_msg_recv_register(
                 comch_client: *mut doca_comch_client,
                 recv_event_cb: doca_comch_event_msg_recv_cb_t
             ) -> doca_error_t;
 
-            /// Sets the callbacks for connecting and disconnecting clients; before the start.
+            /// Sets the callbacks for connecting and disconnecting clients; only before the start.
             fn doca_comch_server_event_connection_status_changed_register(
                 comch_server: *mut doca_comch_server,
                 connect_event_cb: doca_comch_event_connection_status_changed_cb_t,
                 disconnect_event_cb: doca_comch_event_connection_status_changed_cb_t
             ) -> doca_error_t;
 
-            /// Sets the callbacks for new and expired consumers of the peer; before the start.
+            /// Sets the callbacks for new and expired consumers of the peer; only before the start.
             fn doca_comch_server_event_consumer_register(
                 comch_server: *mut doca_comch_server,
                 new_consumer_event_cb: doca_comch_event_consumer_cb_t,
                 expired_consumer_event_cb: doca_comch_event_consumer_cb_t
             ) -> doca_error_t;
 
-            /// Sets the callbacks for new and expired consumers of the peer; before the start.
+            /// Sets the callbacks for new and expired consumers of the peer; only before the start.
             fn doca_comch_client_event_consumer_register(
                 comch_client: *mut doca_comch_client,
                 new_consumer_event_cb: doca_comch_event_consumer_cb_t,
@@ -383,7 +383,7 @@ macro_rules! doca_comch_consumer_functions {
                 max_imm_data_len: *mut u32
             ) -> doca_error_t;
 
-            /// Sets the maximum length of received immediate data in bytes; before the start.
+            /// Sets the maximum length of received immediate data in bytes; only before the start.
             fn doca_comch_consumer_set_imm_data_len(
                 consumer: *mut doca_comch_consumer,
                 imm_data_len: u32
@@ -414,7 +414,7 @@ macro_rules! doca_comch_consumer_functions {
             /// The consumer's context.
             fn doca_comch_consumer_as_ctx(consumer: *mut doca_comch_consumer) -> *mut doca_ctx;
 
-            /// Sets the callbacks and the number of receive tasks; before the start.
+            /// Sets the callbacks and the number of receive tasks; only before the start.
             fn doca_comch_consumer_task_post_recv_set_conf(
                 consumer: *mut doca_comch_consumer,
                 completion_cb: doca_comch_consumer_task_post_recv_completion_cb_t,
@@ -516,7 +516,7 @@ macro_rules! doca_comch_producer_functions {
                 max_buf_list_len: *mut u32
             ) -> doca_error_t;
 
-            /// Sets a task's immediate data, which is copied; not while it is in flight.
+            /// Sets a task's immediate data, which is copied; not allowed while the task is in flight.
             fn doca_comch_producer_task_send_set_imm_data(
                 task: *mut doca_comch_producer_task_send,
                 imm_data: *mut u8,
@@ -551,7 +551,7 @@ macro_rules! doca_comch_producer_functions {
             /// The producer's context.
             fn doca_comch_producer_as_ctx(producer: *mut doca_comch_producer) -> *mut doca_ctx;
 
-            /// Sets the callbacks and the number of send tasks; before the start.
+            /// Sets the callbacks and the number of send tasks; only before the start.
             fn doca_comch_producer_task_send_set_conf(
                 producer: *mut doca_comch_producer,
                 completion_cb: doca_comch_producer_task_send_completion_cb_t,

@@ -1,7 +1,7 @@
-//! The headers that every library or program builds on: errors, version, clocks, log, contexts, progress engines,
+//! The headers on which all libraries and programs depend: errors, version, clocks, log, contexts, progress engines,
 //! graphs of tasks, and arguments. One macro per header; see [`doca_functions!`](crate::doca_functions).
 //!
-//! `doca_log` is not in the table: it is variadic, which no other function is.
+//! `doca_log` is not in the table: it is the only variadic function.
 
 #[doc(hidden)]
 #[macro_export]
@@ -73,7 +73,7 @@ macro_rules! doca_clock_functions {
                 clock_ts: *mut doca_clock_timespec_t
             ) -> doca_error_t;
 
-            /// Reads any clock and a device clock at the same moment, with the maximum error.
+            /// Reads any clock and a device clock at the same time, with the maximum error.
             fn doca_clock_get_crosstimestamp(
                 clock: *const doca_clock,
                 primary_clock_type: u64,
@@ -215,7 +215,7 @@ macro_rules! doca_log_functions {
                 nb_loggers: *mut u32
             ) -> doca_error_t;
 
-            /// Frees a list of loggers; the loggers stay.
+            /// Frees a list of loggers, but not the loggers.
             fn doca_logger_destroy_list(logger_list: *mut *mut doca_logger) -> doca_error_t;
 
             /// Sets the least severe level of a logger's messages, and with `propagate` of its descendants.
@@ -231,7 +231,7 @@ macro_rules! doca_log_functions {
             /// Writes the name of a logger, at most [`DOCA_LOGGER_NAME_SIZE`] bytes.
             fn doca_logger_get_name(logger: *const doca_logger, name: *mut c_char) -> doca_error_t;
 
-            /// The logger with this name in a list; NULL if there is none.
+            /// The logger with this name in a list; NULL if it does not exist.
             fn doca_logger_find_by_name(
                 logger_list: *mut *mut doca_logger,
                 name: *const c_char
@@ -260,7 +260,7 @@ macro_rules! doca_ctx_functions {
                 num_inflight_tasks: *mut usize
             ) -> doca_error_t;
 
-            /// Sets the user data for callbacks, passed as `ctx_user_data`; before the start.
+            /// Sets the user data for callbacks, passed as `ctx_user_data`; only before the start.
             fn doca_ctx_set_user_data(ctx: *mut doca_ctx, user_data: doca_data) -> doca_error_t;
 
             /// The value set by [`doca_ctx_set_user_data`].
@@ -269,7 +269,7 @@ macro_rules! doca_ctx_functions {
                 user_data: *mut doca_data
             ) -> doca_error_t;
 
-            /// Sets the state change callback; before the start.
+            /// Sets the state change callback; only before the start.
             fn doca_ctx_set_state_changed_cb(
                 ctx: *mut doca_ctx,
                 cb: doca_ctx_state_changed_callback_t
@@ -346,7 +346,7 @@ macro_rules! doca_pe_functions {
                 num_inflight_tasks: *mut usize
             ) -> doca_error_t;
 
-            /// Connects a context to the engine that progresses it; before the start, once.
+            /// Connects a context to the engine that progresses it; only before the start, once.
             fn doca_pe_connect_ctx(pe: *mut doca_pe, ctx: *mut doca_ctx) -> doca_error_t;
 
             /// Submits a task; the library owns the task until its callback is called.
@@ -426,7 +426,7 @@ macro_rules! doca_graph_functions {
             /// Destroys a stopped graph.
             fn doca_graph_destroy(graph: *mut doca_graph) -> doca_error_t;
 
-            /// Sets the completion callbacks and the maximum number of instances; before the start.
+            /// Sets the completion callbacks and the maximum number of instances; only before the start.
             fn doca_graph_set_conf(
                 graph: *mut doca_graph,
                 graph_completion_cb: doca_graph_completion_cb_t,
@@ -434,7 +434,7 @@ macro_rules! doca_graph_functions {
                 num_instances: u32
             ) -> doca_error_t;
 
-            /// Sets the user data for callbacks, passed as `graph_user_data`; before the start.
+            /// Sets the user data for callbacks, passed as `graph_user_data`; only before the start.
             fn doca_graph_set_user_data(
                 graph: *mut doca_graph,
                 user_data: doca_data
@@ -446,28 +446,28 @@ macro_rules! doca_graph_functions {
                 user_data: *mut doca_data
             ) -> doca_error_t;
 
-            /// Adds a node that runs a task of a context; before the start.
+            /// Adds a node that runs a task of a context; only before the start.
             fn doca_graph_node_create_from_ctx(
                 graph: *mut doca_graph,
                 ctx: *const doca_ctx,
                 node: *mut *mut doca_graph_node
             ) -> doca_error_t;
 
-            /// Adds a node that calls a function of the program; before the start.
+            /// Adds a node that calls a function of the program; only before the start.
             fn doca_graph_node_create_from_user(
                 graph: *mut doca_graph,
                 cb: doca_graph_user_node_cb_t,
                 node: *mut *mut doca_graph_node
             ) -> doca_error_t;
 
-            /// Adds a node that runs an instance of a started graph; before the start.
+            /// Adds a node that runs an instance of a started graph; only before the start.
             fn doca_graph_node_create_from_graph(
                 graph: *mut doca_graph,
                 sub_graph: *mut doca_graph,
                 node: *mut *mut doca_graph_node
             ) -> doca_error_t;
 
-            /// Adds a dependency: `to` runs only after `from`; before the start.
+            /// Adds a dependency: `to` runs only after `from`; only before the start.
             fn doca_graph_add_dependency(
                 graph: *mut doca_graph,
                 from: *mut doca_graph_node,
@@ -517,7 +517,7 @@ macro_rules! doca_graph_functions {
                 cookie: *mut c_void
             ) -> doca_error_t;
 
-            /// Sets the instance that a graph node runs; its own callbacks are not called.
+            /// Sets the instance that a graph node runs; that instance's own callbacks are not called.
             fn doca_graph_instance_set_sub_graph_node_data(
                 graph_instance: *mut doca_graph_instance,
                 node: *mut doca_graph_node,

@@ -58,7 +58,7 @@ macro_rules! doca_sha_functions {
             /// Gets the maximum number of tasks of an instance.
             fn doca_sha_cap_get_max_num_tasks(sha: *mut doca_sha, max_num_tasks: *mut u32) -> doca_error_t;
 
-            /// Sets the callbacks and the binary logarithm of the number of hash tasks; before the start.
+            /// Sets the callbacks and the binary logarithm of the number of hash tasks; only before the start.
             fn doca_sha_task_hash_set_conf(
                 sha: *mut doca_sha,
                 task_completion_cb: doca_sha_task_hash_completion_cb_t,
@@ -82,7 +82,7 @@ macro_rules! doca_sha_functions {
                 src_buf: *const doca_buf
             ) -> doca_error_t;
 
-            /// The buf that the task reads.
+            /// The buf from which the task reads.
             fn doca_sha_task_hash_get_src(task: *const doca_sha_task_hash) -> *const doca_buf;
 
             /// Sets the task's destination.
@@ -91,7 +91,7 @@ macro_rules! doca_sha_functions {
                 dst_buf: *mut doca_buf
             ) -> doca_error_t;
 
-            /// The buf that the task appends the digest to.
+            /// The buf to which the task appends the digest.
             fn doca_sha_task_hash_get_dst(task: *const doca_sha_task_hash) -> *const doca_buf;
 
             /// Sets the algorithm.
@@ -106,7 +106,7 @@ macro_rules! doca_sha_functions {
             /// The generic task of a hash task.
             fn doca_sha_task_hash_as_task(task: *mut doca_sha_task_hash) -> *mut doca_task;
 
-            /// Sets the callbacks and the binary logarithm of the number of partial hash tasks; before the start.
+            /// Sets the callbacks and the binary logarithm of the number of partial hash tasks; only before the start.
             fn doca_sha_task_partial_hash_set_conf(
                 sha: *mut doca_sha,
                 task_completion_cb: doca_sha_task_partial_hash_completion_cb_t,
@@ -114,7 +114,8 @@ macro_rules! doca_sha_functions {
                 log_num_tasks: u8
             ) -> doca_error_t;
 
-            /// Allocates a task that is submitted once for each part of a message, and appends the digest after the last one.
+            /// Allocates a task that is submitted once for each part of a message, and appends the digest after the
+            /// last part.
             fn doca_sha_task_partial_hash_alloc_init(
                 sha: *mut doca_sha,
                 algorithm: doca_sha_algorithm,
@@ -133,7 +134,7 @@ macro_rules! doca_sha_functions {
                 src_buf: *const doca_buf
             ) -> doca_error_t;
 
-            /// The buf that the task reads.
+            /// The buf from which the task reads.
             fn doca_sha_task_partial_hash_get_src(task: *const doca_sha_task_partial_hash) -> *const doca_buf;
 
             /// Sets the task's destination; before the first part.
@@ -142,7 +143,7 @@ macro_rules! doca_sha_functions {
                 dst_buf: *mut doca_buf
             ) -> doca_error_t;
 
-            /// The buf that the task appends the digest to.
+            /// The buf to which the task appends the digest.
             fn doca_sha_task_partial_hash_get_dst(task: *const doca_sha_task_partial_hash) -> *const doca_buf;
 
             /// Sets the algorithm; before the first part.
@@ -240,7 +241,7 @@ macro_rules! doca_aes_gcm_functions {
                 max_list_num_elem: *mut u32
             ) -> doca_error_t;
 
-            /// Sets the callbacks and the number of encrypt tasks; before the start.
+            /// Sets the callbacks and the number of encrypt tasks; only before the start.
             fn doca_aes_gcm_task_encrypt_set_conf(
                 aes_gcm: *mut doca_aes_gcm,
                 task_completion_cb: doca_aes_gcm_task_encrypt_completion_cb_t,
@@ -248,7 +249,8 @@ macro_rules! doca_aes_gcm_functions {
                 num_tasks: u32
             ) -> doca_error_t;
 
-            /// Allocates a task that encrypts the bytes after the first `aad_size` bytes of the source, and appends these bytes, the ciphertext and the tag to the destination.
+            /// Allocates a task that encrypts the bytes after the first `aad_size` bytes of the source, and appends
+            /// these bytes, the ciphertext and the tag to the destination.
             fn doca_aes_gcm_task_encrypt_alloc_init(
                 aes_gcm: *mut doca_aes_gcm,
                 src_buff: *const doca_buf,
@@ -271,7 +273,7 @@ macro_rules! doca_aes_gcm_functions {
                 src_buff: *const doca_buf
             );
 
-            /// The buf that the task reads.
+            /// The buf from which the task reads.
             fn doca_aes_gcm_task_encrypt_get_src(task: *const doca_aes_gcm_task_encrypt) -> *const doca_buf;
 
             /// Sets the task's destination.
@@ -349,7 +351,7 @@ macro_rules! doca_aes_gcm_functions {
                 max_list_num_elem: *mut u32
             ) -> doca_error_t;
 
-            /// Sets the callbacks and the number of decrypt tasks; before the start.
+            /// Sets the callbacks and the number of decrypt tasks; only before the start.
             fn doca_aes_gcm_task_decrypt_set_conf(
                 aes_gcm: *mut doca_aes_gcm,
                 task_completion_cb: doca_aes_gcm_task_decrypt_completion_cb_t,
@@ -380,7 +382,7 @@ macro_rules! doca_aes_gcm_functions {
                 src_buff: *const doca_buf
             );
 
-            /// The buf that the task reads.
+            /// The buf from which the task reads.
             fn doca_aes_gcm_task_decrypt_get_src(task: *const doca_aes_gcm_task_decrypt) -> *const doca_buf;
 
             /// Sets the task's destination.

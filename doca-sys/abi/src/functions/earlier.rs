@@ -1,22 +1,22 @@
-//! Functions of releases before the current one: renamed since, or with other arguments. One macro; see
+//! Functions of releases before the current one: since renamed, or with other arguments. One macro; see
 //! [`doca_earlier_functions!`](crate::doca_earlier_functions).
 //!
 //! The declarations are known from the published headers of 2.5 and 2.6.
 
-/// Hands the functions of earlier releases to the macro `$callback`.
+/// Passes the functions of earlier releases to the macro `$callback`.
 ///
 /// `$callback` gets `[$arguments]`, then for each header and range of releases
 /// `header "doca_x.h" since V2_5 until V2_6 { … }` with functions:
 ///
 /// * `fn name(param: type, …) -> type = target;` has the parameters of `target`, a function of
-///   [`doca_functions!`](crate::doca_functions), in the same order: it was renamed.
+///   [`doca_functions!`](crate::doca_functions), in the same order; the function was renamed.
 /// * `… = target(argument, …);` calls it with other arguments.
 /// * `… = target as type;` converts its result.
 /// * `fn name(…) -> type;` has no equivalent in the current release; softdoca defines it.
 /// * `fn name as symbol(…) …` has the name of another function with another signature. The library exports it as
-///   `symbol`, and the headers of the releases in the range say so.
+///   `symbol`, to which the headers of the releases in the range redirect the name.
 ///
-/// The types are names of this crate, so what the callback expands to needs `use doca_abi::*` in scope.
+/// The types are names of this crate, so the expansion of the callback needs `use doca_abi::*` in scope.
 #[macro_export]
 macro_rules! doca_earlier_functions {
     ($($callback:ident)::+ $(, $($arguments:tt)*)?) => {
@@ -114,7 +114,7 @@ macro_rules! doca_earlier_functions {
                     = doca_sync_event_task_wait_eq_get_mask;
             }
 
-            // One connection per instance, which is made while the context starts. NULL names it.
+            // One connection per instance, which is established while the context starts. NULL denotes it.
             header "doca_rdma.h" since V2_5 until V2_6 {
                 fn doca_rdma_create as doca_rdma_create_2_6(
                     dev: *mut doca_dev,

@@ -23,7 +23,7 @@ macro_rules! doca_mmap_functions {
             /// Destroys a memory map; `DOCA_ERROR_IN_USE` while bufs of it exist.
             fn doca_mmap_destroy(mmap: *mut doca_mmap) -> doca_error_t;
 
-            /// Registers the range with the devices; range, devices and permissions are fixed from then on.
+            /// Registers the range with the devices; range, devices and permissions cannot be changed afterwards.
             fn doca_mmap_start(mmap: *mut doca_mmap) -> doca_error_t;
 
             /// Withdraws the registration, and with it every export.
@@ -32,7 +32,7 @@ macro_rules! doca_mmap_functions {
             /// Adds a device to an unstarted memory map.
             fn doca_mmap_add_dev(mmap: *mut doca_mmap, dev: *mut doca_dev) -> doca_error_t;
 
-            /// Sets the range, which the caller keeps valid until the map is stopped.
+            /// Sets the range, which the caller must keep valid until the map is stopped.
             fn doca_mmap_set_memrange(
                 mmap: *mut doca_mmap,
                 addr: *mut c_void,
@@ -107,7 +107,7 @@ macro_rules! doca_mmap_functions {
             /// Removes a device from an unstarted memory map.
             fn doca_mmap_rm_dev(mmap: *mut doca_mmap, dev: *mut doca_dev) -> doca_error_t;
 
-            /// Sets the maximum number of devices; before the start.
+            /// Sets the maximum number of devices; only before the start.
             fn doca_mmap_set_max_num_devices(
                 mmap: *mut doca_mmap,
                 max_num_devices: u32
@@ -290,7 +290,7 @@ macro_rules! doca_buf_inventory_functions {
                 buf: *mut *mut doca_buf
             ) -> doca_error_t;
 
-            /// Sets a buf's range and data section within its memory map; links to other bufs stay.
+            /// Sets a buf's range and data section within its memory map; links to other bufs are kept.
             fn doca_buf_inventory_buf_reuse_by_args(
                 buf: *mut doca_buf,
                 addr: *mut c_void,
@@ -384,7 +384,7 @@ macro_rules! doca_buf_pool_functions {
             /// Sets the user data.
             fn doca_buf_pool_set_user_data(buf_pool: *mut doca_buf_pool, user_data: doca_data) -> doca_error_t;
 
-            /// Sets the alignment of the parts in bytes, a power of two; before the start.
+            /// Sets the alignment of the parts in bytes, a power of two; only before the start.
             fn doca_buf_pool_set_element_alignment(
                 buf_pool: *mut doca_buf_pool,
                 element_alignment: usize
@@ -440,7 +440,7 @@ macro_rules! doca_buf_array_functions {
                 dpa_handler: *mut doca_dpa
             ) -> doca_error_t;
 
-            /// Sets the memory of the elements; before the start.
+            /// Sets the memory of the elements; only before the start.
             fn doca_buf_arr_set_params(
                 buf_arr: *mut doca_buf_arr,
                 mmap: *mut doca_mmap,
@@ -500,7 +500,7 @@ macro_rules! doca_mmap_advise_functions {
                 buf_size: *mut u64
             ) -> doca_error_t;
 
-            /// Sets the callbacks and the number of tasks; before the start.
+            /// Sets the callbacks and the number of tasks; only before the start.
             fn doca_mmap_advise_task_invalidate_cache_set_conf(
                 mmap_advise: *mut doca_mmap_advise,
                 completion_cb: doca_mmap_advise_task_invalidate_cache_completion_cb_t,
@@ -521,7 +521,7 @@ macro_rules! doca_mmap_advise_functions {
                 task: *mut doca_mmap_advise_task_invalidate_cache
             ) -> *mut doca_task;
 
-            /// Sets the task's buf; not while it is in flight.
+            /// Sets the task's buf; not allowed while the task is in flight.
             fn doca_mmap_advise_task_invalidate_cache_set_buf(
                 task: *mut doca_mmap_advise_task_invalidate_cache,
                 buf: *mut doca_buf

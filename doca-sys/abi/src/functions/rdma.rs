@@ -44,28 +44,28 @@ macro_rules! doca_rdma_functions {
                 connection_user_data: doca_data
             ) -> doca_error_t;
 
-            /// Sets the transport, a [`doca_rdma_transport_type`] value; before the start.
+            /// Sets the transport, a [`doca_rdma_transport_type`] value; only before the start.
             fn doca_rdma_set_transport_type(
                 rdma: *mut doca_rdma,
                 transport_type: doca_rdma_transport_type
             ) -> doca_error_t;
 
-            /// Sets the permissions of peers, [`doca_access_flag`] values or-ed together; before the start.
+            /// Sets the permissions of peers, [`doca_access_flag`] values or-ed together; only before the start.
             fn doca_rdma_set_permissions(
                 rdma: *mut doca_rdma,
                 permissions: u32
             ) -> doca_error_t;
 
-            /// Sets the index in the device's GID table; before the start.
+            /// Sets the index in the device's GID table; only before the start.
             fn doca_rdma_set_gid_index(rdma: *mut doca_rdma, gid_index: u32) -> doca_error_t;
 
-            /// Sets the maximum number of connections; before the start.
+            /// Sets the maximum number of connections; only before the start.
             fn doca_rdma_set_max_num_connections(
                 rdma: *mut doca_rdma,
                 max_num_connections: u16
             ) -> doca_error_t;
 
-            /// Sets the callbacks for connection state changes; before the start.
+            /// Sets the callbacks for connection state changes; only before the start.
             fn doca_rdma_set_connection_state_callbacks(
                 rdma: *mut doca_rdma,
                 request_cb: doca_rdma_connection_request_cb_t,
@@ -163,28 +163,28 @@ macro_rules! doca_rdma_functions {
                 transport_type: *mut doca_rdma_transport_type
             ) -> doca_error_t;
 
-            /// Sets if packets have a global routing header; before the start.
+            /// Sets whether packets have a global routing header; only before the start.
             fn doca_rdma_set_grh_enabled(rdma: *mut doca_rdma, grh_enabled: u8) -> doca_error_t;
 
-            /// Sets the maximum number of bufs in the local list of a task; before the start.
+            /// Sets the maximum number of bufs in the local list of a task; only before the start.
             fn doca_rdma_set_max_send_buf_list_len(
                 rdma: *mut doca_rdma,
                 max_send_buf_list_len: u32
             ) -> doca_error_t;
 
-            /// Sets the MTU, a [`doca_mtu_size`] value; before the start.
+            /// Sets the MTU, a [`doca_mtu_size`] value; only before the start.
             fn doca_rdma_set_mtu(rdma: *mut doca_rdma, mtu: doca_mtu_size) -> doca_error_t;
 
-            /// Sets the size of the receive queue, rounded up to a power of 2; before the start.
+            /// Sets the size of the receive queue, rounded up to a power of 2; only before the start.
             fn doca_rdma_set_recv_queue_size(rdma: *mut doca_rdma, recv_queue_size: u32) -> doca_error_t;
 
-            /// Sets the number of retries for a peer without posted receives, at most 7, which means unlimited; before the start.
+            /// Sets the number of retries for a peer without posted receives, at most 7, which means unlimited; only before the start.
             fn doca_rdma_set_rnr_retry_count(rdma: *mut doca_rdma, rnr_retry_count: u8) -> doca_error_t;
 
-            /// Sets the size of the send queue, rounded up to a power of 2; before the start.
+            /// Sets the size of the send queue, rounded up to a power of 2; only before the start.
             fn doca_rdma_set_send_queue_size(rdma: *mut doca_rdma, send_queue_size: u32) -> doca_error_t;
 
-            /// Sets the service level; before the start.
+            /// Sets the service level; only before the start.
             fn doca_rdma_set_sl(rdma: *mut doca_rdma, sl: u32) -> doca_error_t;
 
             /// Gets the maximum number of connections.
@@ -211,7 +211,7 @@ macro_rules! doca_rdma_functions {
                 timeout: *mut u16
             ) -> doca_error_t;
 
-            /// Sets the time for resolving an address, in milliseconds; before the start.
+            /// Sets the time for resolving an address, in milliseconds; only before the start.
             fn doca_rdma_set_connection_request_timeout(rdma: *mut doca_rdma, timeout: u16) -> doca_error_t;
 
             /// Creates an address from its kind, its text and a port.
@@ -247,7 +247,7 @@ macro_rules! doca_rdma_functions {
                 private_data_len: u8
             ) -> doca_error_t;
 
-            /// The address that a connection was made to; NULL for an exported connection.
+            /// The address to which a connection was made; NULL for an exported connection.
             fn doca_rdma_connection_get_addr(
                 rdma_connection: *const doca_rdma_connection,
                 addr: *mut *mut doca_rdma_addr
@@ -259,7 +259,7 @@ macro_rules! doca_rdma_functions {
             /// Listens for connection requests at a port of the device.
             fn doca_rdma_start_listen_to_port(rdma: *mut doca_rdma, port: u16) -> doca_error_t;
 
-            /// Stops listening at a port. Connections stay.
+            /// Stops listening at a port. Existing connections remain open.
             fn doca_rdma_stop_listen_to_port(rdma: *mut doca_rdma, port: u16) -> doca_error_t;
 
             /// Prepares a connection requested through rdma-core's connection manager.
@@ -303,7 +303,7 @@ macro_rules! doca_rdma_functions {
                 devinfo: *const doca_devinfo
             ) -> doca_error_t;
 
-            /// Sets the callbacks and the number of receive tasks; before the start.
+            /// Sets the callbacks and the number of receive tasks; only before the start.
             fn doca_rdma_task_receive_set_conf(
                 rdma: *mut doca_rdma,
                 completion_cb: doca_rdma_task_receive_completion_cb_t,
@@ -368,7 +368,7 @@ macro_rules! doca_rdma_functions {
                 buf_list_len: *mut u32
             ) -> doca_error_t;
 
-            /// Sets the maximum number of bufs in the destination of a receive task; before the start.
+            /// Sets the maximum number of bufs in the destination of a receive task; only before the start.
             fn doca_rdma_task_receive_set_dst_buf_list_len(
                 rdma: *mut doca_rdma,
                 buf_list_len: u32
@@ -379,7 +379,7 @@ macro_rules! doca_rdma_functions {
                 devinfo: *const doca_devinfo
             ) -> doca_error_t;
 
-            /// Sets the callbacks and the number of send tasks; before the start.
+            /// Sets the callbacks and the number of send tasks; only before the start.
             fn doca_rdma_task_send_set_conf(
                 rdma: *mut doca_rdma,
                 completion_cb: doca_rdma_task_send_completion_cb_t,
@@ -426,7 +426,7 @@ macro_rules! doca_rdma_functions {
                 devinfo: *const doca_devinfo
             ) -> doca_error_t;
 
-            /// Sets the callbacks and the number of send-with-immediate tasks; before the start.
+            /// Sets the callbacks and the number of send-with-immediate tasks; only before the start.
             fn doca_rdma_task_send_imm_set_conf(
                 rdma: *mut doca_rdma,
                 completion_cb: doca_rdma_task_send_imm_completion_cb_t,
@@ -485,7 +485,7 @@ macro_rules! doca_rdma_functions {
                 devinfo: *const doca_devinfo
             ) -> doca_error_t;
 
-            /// Sets the callbacks and the number of read tasks; before the start.
+            /// Sets the callbacks and the number of read tasks; only before the start.
             fn doca_rdma_task_read_set_conf(
                 rdma: *mut doca_rdma,
                 completion_cb: doca_rdma_task_read_completion_cb_t,
@@ -547,7 +547,7 @@ macro_rules! doca_rdma_functions {
                 devinfo: *const doca_devinfo
             ) -> doca_error_t;
 
-            /// Sets the callbacks and the number of write tasks; before the start.
+            /// Sets the callbacks and the number of write tasks; only before the start.
             fn doca_rdma_task_write_set_conf(
                 rdma: *mut doca_rdma,
                 completion_cb: doca_rdma_task_write_completion_cb_t,
@@ -601,7 +601,7 @@ macro_rules! doca_rdma_functions {
                 rdma_connection: *mut doca_rdma_connection
             );
 
-            /// Sets the callbacks and the number of write-with-immediate tasks; before the start.
+            /// Sets the callbacks and the number of write-with-immediate tasks; only before the start.
             fn doca_rdma_task_write_imm_set_conf(
                 rdma: *mut doca_rdma,
                 completion_cb: doca_rdma_task_write_imm_completion_cb_t,
@@ -715,7 +715,7 @@ macro_rules! doca_rdma_functions {
                 cmp_data: u64
             );
 
-            /// Sets the callbacks and the number of compare-and-swap tasks; before the start.
+            /// Sets the callbacks and the number of compare-and-swap tasks; only before the start.
             fn doca_rdma_task_atomic_cmp_swp_set_conf(
                 rdma: *mut doca_rdma,
                 completion_cb: doca_rdma_task_atomic_cmp_swp_completion_cb_t,
@@ -792,7 +792,7 @@ macro_rules! doca_rdma_functions {
                 add_data: u64
             );
 
-            /// Sets the callbacks and the number of fetch-and-add tasks; before the start.
+            /// Sets the callbacks and the number of fetch-and-add tasks; only before the start.
             fn doca_rdma_task_atomic_fetch_add_set_conf(
                 rdma: *mut doca_rdma,
                 completion_cb: doca_rdma_task_atomic_fetch_add_completion_cb_t,
@@ -868,7 +868,7 @@ macro_rules! doca_rdma_functions {
                 task: *const doca_rdma_task_remote_net_sync_event_get
             ) -> *const doca_sync_event_remote_net;
 
-            /// Sets the callbacks and the number of remote-event get tasks; before the start.
+            /// Sets the callbacks and the number of remote-event get tasks; only before the start.
             fn doca_rdma_task_remote_net_sync_event_get_set_conf(
                 rdma: *mut doca_rdma,
                 completion_cb: doca_rdma_task_remote_net_sync_event_get_completion_cb_t,
@@ -936,7 +936,7 @@ macro_rules! doca_rdma_functions {
                 add_data: u64
             );
 
-            /// Sets the callbacks and the number of remote-event add tasks; before the start.
+            /// Sets the callbacks and the number of remote-event add tasks; only before the start.
             fn doca_rdma_task_remote_net_sync_event_notify_add_set_conf(
                 rdma: *mut doca_rdma,
                 completion_cb: doca_rdma_task_remote_net_sync_event_notify_add_completion_cb_t,
@@ -992,7 +992,7 @@ macro_rules! doca_rdma_functions {
                 task: *const doca_rdma_task_remote_net_sync_event_notify_set
             ) -> *mut doca_sync_event_remote_net;
 
-            /// Sets the callbacks and the number of remote-event set tasks; before the start.
+            /// Sets the callbacks and the number of remote-event set tasks; only before the start.
             fn doca_rdma_task_remote_net_sync_event_notify_set_set_conf(
                 rdma: *mut doca_rdma,
                 completion_cb: doca_rdma_task_remote_net_sync_event_notify_set_completion_cb_t,

@@ -70,16 +70,16 @@ macro_rules! doca_sync_event_functions {
                 event: *mut doca_sync_event
             ) -> doca_error_t;
 
-            /// Sets the address of the value in the program's memory; before the start.
+            /// Sets the address of the value in the program's memory; only before the start.
             fn doca_sync_event_set_addr(event: *mut doca_sync_event, addr: *mut u64) -> doca_error_t;
 
-            /// Uses the 8 bytes of data of a buf as the value; before the start.
+            /// Uses the 8 bytes of data of a buf as the value; only before the start.
             fn doca_sync_event_set_doca_buf(event: *mut doca_sync_event, buf: *mut doca_buf) -> doca_error_t;
 
             /// Gets the value.
             fn doca_sync_event_get(event: *mut doca_sync_event, value: *mut u64) -> doca_error_t;
 
-            /// Adds to the value atomically and gets the old one.
+            /// Adds to the value atomically and gets the old value.
             fn doca_sync_event_update_add(
                 event: *mut doca_sync_event,
                 value: u64,
@@ -112,7 +112,7 @@ macro_rules! doca_sync_event_functions {
             /// Waits until the masked value differs from another.
             fn doca_sync_event_wait_neq(event: *mut doca_sync_event, value: u64, mask: u64) -> doca_error_t;
 
-            /// Waits until the masked value differs from another; yields while waiting.
+            /// Waits until the masked value differs from a given value; yields while waiting.
             fn doca_sync_event_wait_neq_yield(
                 event: *mut doca_sync_event,
                 value: u64,
@@ -246,7 +246,7 @@ macro_rules! doca_sync_event_functions {
             /// Destination of the value.
             fn doca_sync_event_task_get_get_ret_val_ptr(task: *const doca_sync_event_task_get) -> *mut u64;
 
-            /// Sets the callbacks and the number of get tasks; before the start.
+            /// Sets the callbacks and the number of get tasks; only before the start.
             fn doca_sync_event_task_get_set_conf(
                 event: *mut doca_sync_event,
                 completion_cb: doca_sync_event_task_get_completion_cb_t,
@@ -260,7 +260,7 @@ macro_rules! doca_sync_event_functions {
                 ret_val_ptr: *mut u64
             );
 
-            /// Allocates a task that adds to the value and gets the old one.
+            /// Allocates a task that adds to the value and gets the old value.
             fn doca_sync_event_task_notify_add_alloc_init(
                 event: *mut doca_sync_event,
                 inc_val: u64,
@@ -284,7 +284,7 @@ macro_rules! doca_sync_event_functions {
                 task: *const doca_sync_event_task_notify_add
             ) -> u64;
 
-            /// Sets the callbacks and the number of notify-add tasks; before the start.
+            /// Sets the callbacks and the number of notify-add tasks; only before the start.
             fn doca_sync_event_task_notify_add_set_conf(
                 event: *mut doca_sync_event,
                 completion_cb: doca_sync_event_task_notify_add_completion_cb_t,
@@ -322,7 +322,7 @@ macro_rules! doca_sync_event_functions {
                 task: *const doca_sync_event_task_notify_set
             ) -> u64;
 
-            /// Sets the callbacks and the number of notify-set tasks; before the start.
+            /// Sets the callbacks and the number of notify-set tasks; only before the start.
             fn doca_sync_event_task_notify_set_set_conf(
                 event: *mut doca_sync_event,
                 completion_cb: doca_sync_event_task_notify_set_completion_cb_t,
@@ -356,7 +356,7 @@ macro_rules! doca_sync_event_functions {
             /// The value to compare with.
             fn doca_sync_event_task_wait_eq_get_wait_val(task: *const doca_sync_event_task_wait_eq) -> u64;
 
-            /// Sets the callbacks and the number of wait-until-equal tasks; before the start.
+            /// Sets the callbacks and the number of wait-until-equal tasks; only before the start.
             fn doca_sync_event_task_wait_eq_set_conf(
                 event: *mut doca_sync_event,
                 completion_cb: doca_sync_event_task_wait_eq_completion_cb_t,
@@ -393,7 +393,7 @@ macro_rules! doca_sync_event_functions {
             /// The value to compare with.
             fn doca_sync_event_task_wait_neq_get_wait_val(task: *const doca_sync_event_task_wait_neq) -> u64;
 
-            /// Sets the callbacks and the number of wait-until-different tasks; before the start.
+            /// Sets the callbacks and the number of wait-until-different tasks; only before the start.
             fn doca_sync_event_task_wait_neq_set_conf(
                 event: *mut doca_sync_event,
                 completion_cb: doca_sync_event_task_wait_neq_completion_cb_t,

@@ -122,7 +122,7 @@ fn export_name_is_answered_with_and_without_zeroes() {
         let next = handshake.negotiation.advance(&message, &mut out);
         let begins = Next::Transmission(Agreement::default());
         assert_eq!(next, Ok((message.len(), begins)));
-        // As above, without DF.
+        // Same as above, without DF.
         let expected = [
             &(1_u64 << 20).to_be_bytes()[..],
             &[1, 0b0110_1101],
@@ -194,7 +194,7 @@ fn malformed_options_are_refused() {
         &[0, 0, 0],
         &[0, 0, 0, 9, b'a', 0, 0],
         &[0xff, 0xff, 0xff, 0xff],
-        // One request more than the count says, and one less.
+        // The list has one request more than its count, and one less.
         &[0, 0, 0, 0, 0, 1],
         &[0, 0, 0, 0, 0, 0, 0, 1],
         &[0, 0, 0, 1, 0xff, 0, 0],
@@ -606,7 +606,7 @@ fn unknown_commands_and_reserved_fields_are_refused() {
     assert_eq!(it.error(0, 0xffff, 0, 512, &[]), EINVAL);
     assert_eq!(it.error(0, FLUSH, 0, 512, &[]), EINVAL);
     assert_eq!(it.error(0, FLUSH, 512, 0, &[]), EINVAL);
-    // Neither was negotiated.
+    // These commands were not negotiated.
     assert_eq!(it.error(0, BLOCK_STATUS, 0, 512, &[]), EINVAL);
     let mut bytes = request(0, READ, 1, 0, 512);
     bytes[0] = 0;
@@ -672,7 +672,7 @@ fn fua_is_native_or_a_following_flush() {
         let mut emulated = Simulated::new(false, export(SIZE), false);
         emulated.receive(&[&request(FUA, command, 1, 0, 3)[..], payload].concat());
         emulated.complete(0);
-        // No reply before the flush.
+        // The reply must not be sent before the flush.
         assert_eq!((emulated.sent.len(), emulated.issued.len()), (0, 1));
         assert_eq!(emulated.issued[0].1.operation, Operation::Flush);
         emulated.complete(0);
@@ -773,12 +773,12 @@ fn memory_of_replies_is_bounded() {
             .flat_map(|cookie| request(0, READ, cookie, 0, 8192))
             .collect();
         let taken = it.receive(&input);
-        // The third one was received, and waits.
+        // The third request was received, and waits.
         assert_eq!((taken, it.issued.len()), (3 * 28, 2));
         while !it.issued.is_empty() {
             it.complete(0);
         }
-        // The client does not read them.
+        // The client does not read the replies.
         it.unsent = it.sent.len();
         assert_eq!((it.receive(&input[taken..]), it.issued.len()), (0, 0));
         it.unsent = 20_000;
@@ -827,7 +827,7 @@ fn simple_read_longer_than_the_limit_is_sent_in_windows() {
         it.complete(it.issued.len() - 1);
         if it.issued.is_empty() {
             sizes.push(it.sent.len());
-            // Two windows are not sent: the next one has to wait.
+            // Two windows are unsent, so the next one has to wait.
             it.unsent = 17_000;
             it.receive(&input[28..]);
             assert_eq!(it.issued.len(), 0);
@@ -887,7 +887,7 @@ fn requests_are_served_between_the_pieces_of_long_ones() {
             .collect();
         // Pieces end at blocks.
         assert_eq!(parts, [(100, 16_284), (16_384, 16_384), (0, 512)]);
-        // The read is served before any of the other pieces.
+        // The read is served before the remaining pieces.
         it.complete(2);
         let first = reply(&mut &it.sent[..]).expect("a reply");
         assert!(matches!(first, Reply::Chunk { cookie: 3, .. }), "{first:?}");
@@ -932,7 +932,7 @@ fn failed_piece_drops_the_rest_of_its_request() {
 fn parts_of_long_requests_leave_space_for_others() {
     let mut it = Simulated::plain(true);
     let payload = vec![1; 20_000];
-    // Of 8 parts in flight, a write of 3 parts may add only the first one.
+    // With the limit of 8 parts in flight, only the first part of a write of 3 parts is issued.
     for cookie in 0..3 {
         let input = [request(0, WRITE, cookie, 0, 20_000), payload.clone()].concat();
         it.receive(&input);
@@ -972,7 +972,7 @@ fn aborted_request_is_forgotten_when_its_parts_have_completed() {
             let mut it = Simulated::with(structured, export(SIZE), true, limits);
             let mut input = request(0, command, 1, 0, 16_384);
             if command == WRITE {
-                // Of two parts, the second one is never received.
+                // The second of two parts is never received.
                 input.extend([5; 10_000]);
             }
             it.receive(&input);
@@ -1003,7 +1003,7 @@ fn requests() -> impl Strategy<Value = Vec<Random>> {
     let offset = prop_oneof![6 => 0..SIZE, 1 => any::<u64>()];
     let len = prop_oneof![4 => 0..5000_u32, 2 => 0..30_000_u32, 1 => any::<u32>()];
     let one = (flags, 0..9_u16, offset, len).prop_map(|(flags, command, offset, len)| {
-        // Payload that is skipped must be sent, too.
+        // Skipped payload must also be sent.
         let len = if command == WRITE { len % 40_000 } else { len };
         let command = if command == DISC { READ } else { command };
         Random {
@@ -1019,9 +1019,9 @@ fn requests() -> impl Strategy<Value = Vec<Random>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Arbitrary requests, split arbitrarily, with completions in any order and one bad byte: each request gets
-    /// exactly one reply, according to its validity and the device's result, and the data of a read was on the disk
-    /// at some time between request and reply.
+    /// Arbitrary requests, split arbitrarily, with completions in any order and one bad byte on the disk: each request
+    /// gets exactly one reply, according to its validity and the device's result, and the data of a read was on the
+    /// disk at some time between request and reply.
     #[test]
     fn every_request_has_one_reply(
         structured: bool,
@@ -1058,7 +1058,7 @@ proptest! {
             }
         }
         if it.is_broken {
-            // Only a simple read that was sent in windows, one of which has the bad byte.
+            // Only for a simple read that was sent in windows, one of which contains the bad byte.
             prop_assert!(streaming && !structured && bad != u64::MAX);
             return Ok(());
         }

@@ -37,7 +37,7 @@ fn writes_are_read_back_by_simple_and_structured_replies() {
     let sandbox = Sandbox::new();
     let mut simple = sandbox.client(false);
     let mut structured = sandbox.client(true);
-    // In one part, in several, and unaligned.
+    // In a single part, in several parts, and unaligned.
     for (offset, len) in [
         (0, 4096),
         (1 << 20, 3 << 20),
@@ -105,7 +105,7 @@ fn flush_of_each_client_fails_once_after_completed_writes_were_lost() {
     assert_eq!((flush(&mut one), flush(&mut other)), (0, 0));
     sandbox.disk.lose();
     assert_eq!(one.write(0, b"new"), 0, "only flushes fail");
-    // It may have been one of them before it reconnected.
+    // Its lost writes are unknown: it may be a client that has reconnected.
     let mut unknown = sandbox.client(true);
     for client in [&mut one, &mut unknown] {
         assert_eq!((flush(client), flush(client)), (EIO, 0));
@@ -177,7 +177,7 @@ fn pipelined_requests_of_many_clients_are_all_replied_to() {
     }
 }
 
-/// Sends as many requests as the socket accepts, and reads no reply.
+/// Sends as many requests as the socket accepts, without reading replies.
 fn flood(client: &mut Client<UnixStream>, request: &[u8]) {
     let timeout = Some(Duration::from_millis(100));
     client.stream.set_write_timeout(timeout).expect("a timeout");
@@ -191,7 +191,7 @@ fn flood(client: &mut Client<UnixStream>, request: &[u8]) {
 #[test]
 fn client_that_does_not_read_withholds_no_buffers_from_others() {
     for len in [1, 256 * 1024] {
-        // No timeout helps.
+        // Timeouts are disabled, so they cannot free the buffers.
         let sandbox = Sandbox::with(Options {
             client_timeout: Duration::from_secs(3600),
             queues: 1,
@@ -238,17 +238,17 @@ fn reader_is_served_while_others_write_zeroes() {
     let mut reader = sandbox.client(true);
     let mut loads: Vec<_> = (0..2).map(|_| sandbox.client(true)).collect();
     disk.hold(true);
-    // 64 requests of 64 MiB by each client, and only a few pieces of them are in flight.
+    // 64 requests of 64 MiB by each client, of which only a few pieces are in flight.
     for load in &mut loads {
         for _ in 0..64 {
             load.send(0, WRITE_ZEROES, 0, 64 << 20);
         }
     }
     wait_for("pieces in flight", || disk.in_flight() == pieces);
-    // No piece completes: a read is submitted beside them.
+    // While no piece completes, a read is submitted.
     let cookie = reader.send(0, READ, 0, 4096);
     wait_for("a read in flight", || disk.in_flight() == pieces + 1);
-    // So is the read of a busy connection.
+    // A read of a busy connection is also submitted.
     loads[0].send(0, READ, 0, 4096);
     wait_for("both reads in flight", || disk.in_flight() == pieces + 2);
     disk.hold(false);
@@ -578,7 +578,7 @@ fn client_without_a_demanded_certificate_is_refused() {
     let mut welcome = connect(&address, certificates.client(true));
     assert_eq!(welcome.option(GO, &info_data("", &[])).len(), 2);
     let mut refused = connect(&address, certificates.client(false));
-    // With TLS 1.3, the client detects it at its next read.
+    // With TLS 1.3, the client detects the refusal at its next read.
     let _ = refused.stream.write_all(&option(LIST, &[]));
     assert!(refused.stream.read(&mut [0]).is_err());
     // A certificate of another authority is refused.
@@ -595,7 +595,7 @@ fn plain_bytes_after_starttls_are_not_options() {
     let (_bench, address) = serve(&certificates, false);
     let stream = TcpStream::connect(address).expect("connected");
     let mut client = Client::begin(stream).expect("a greeting");
-    // Injected before the handshake, in the same segment: must not be treated as received over TLS.
+    // Injected before the handshake, in the same segment; must not be treated as received over TLS.
     let injected = [option(STARTTLS, &[]), option(GO, &info_data("", &[]))].concat();
     client.stream.write_all(&injected).expect("sent");
     assert_eq!(

@@ -187,7 +187,7 @@ impl Client<UnixStream> {
         Self::begin(stream).expect("a greeting")
     }
 
-    /// Connects and begins transmission, with or without structured replies.
+    /// Connects and begins the transmission phase, with or without structured replies.
     pub fn transmitting(path: &Path, structured: bool) -> Self {
         let mut client = Self::connect(path);
         if structured {

@@ -20,7 +20,7 @@ use rustls::ServerConfig;
 use tempfile::TempDir;
 use volume::testing::{MemoryDisk, MemoryQueue, Settings};
 
-/// An export of `size` bytes with flush.
+/// An export of `size` bytes that supports flush.
 pub fn export(size: u64) -> Export {
     Export {
         name: "disk".to_owned(),

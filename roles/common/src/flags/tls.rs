@@ -53,7 +53,7 @@ impl ServerTlsFlags {
     ///
     /// # Errors
     ///
-    /// A flag needs another one, or a file is missing or unusable.
+    /// A flag requires another one, or a file is missing or unusable.
     pub fn config(&self) -> Result<Option<Arc<ServerConfig>>, TlsError> {
         self.check()?;
         let (Some(certificate), Some(key)) = (&self.tls_certificate, &self.tls_key) else {
@@ -110,7 +110,7 @@ impl ClientTlsFlags {
     ///
     /// # Errors
     ///
-    /// A flag needs another one, or a file is missing or unusable.
+    /// A flag requires another one, or a file is missing or unusable.
     pub fn config(&self) -> Result<Option<Arc<ClientConfig>>, TlsError> {
         self.check()?;
         let Some(ca) = &self.tls_ca else {

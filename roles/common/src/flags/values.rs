@@ -18,7 +18,7 @@ impl LogLevel {
     ///
     /// # Errors
     ///
-    /// Anything other than 10, 20, ... 70; the text lists the levels.
+    /// The text is not 10, 20, ... or 70; the error lists the levels.
     pub fn parse(text: &str) -> Result<Self, String> {
         match text.parse() {
             Ok(level @ (10 | 20 | 30 | 40 | 50 | 60 | 70)) => Ok(Self(level)),
@@ -33,8 +33,8 @@ impl LogLevel {
         self.0
     }
 
-    /// The `tracing` level. Nothing is logged at "critical", because `tracing` has no level above errors: the failure
-    /// that ends a program is printed at any level.
+    /// The `tracing` level. "critical" logs nothing, because `tracing` has no level above errors; the failure that ends
+    /// a program is always printed.
     #[must_use]
     pub fn filter(self) -> LevelFilter {
         match self.0 {
@@ -52,8 +52,8 @@ impl LogLevel {
 ///
 /// # Errors
 ///
-/// Not a number, or a CPU that does not exist or is excluded by this process's affinity mask (a container's CPU set,
-/// for example).
+/// The text is not a number, or names a CPU that does not exist or is excluded by this process's affinity mask (a
+/// container's CPU set, for example).
 pub fn cpu(text: &str) -> Result<u32, String> {
     let allowed = allowed_cpus()?;
     match text.parse() {
@@ -100,7 +100,7 @@ fn ranges(indices: &[u32]) -> String {
 ///
 /// # Errors
 ///
-/// Anything else, and port 0, on which no server listens.
+/// The text is not an address, or the port is 0, on which no server can listen.
 pub fn server_address(text: &str) -> Result<HostPort, String> {
     match text.parse::<HostPort>() {
         Ok(address) if address.port() == 0 => Err("expected a port, 1 to 65535, got 0".to_owned()),
@@ -116,7 +116,7 @@ pub struct Timeout(pub Option<Duration>);
 ///
 /// # Errors
 ///
-/// Less than a second, more than a week, or an unknown unit.
+/// The time is less than a second or more than a week, or the unit is unknown.
 pub fn duration(text: &str) -> Result<Duration, String> {
     const WEEK: u64 = 7 * 24 * 3600;
     let time = match text.parse() {
@@ -146,7 +146,7 @@ pub fn timeout(text: &str) -> Result<Timeout, String> {
 ///
 /// # Errors
 ///
-/// Anything else, and overflow.
+/// The text is not a size, or overflows.
 pub fn size(text: &str) -> Result<u64, String> {
     size_in(1, text).ok_or_else(|| "expected bytes, or a size such as 4k or 64MiB".to_owned())
 }
@@ -155,7 +155,7 @@ pub fn size(text: &str) -> Result<u64, String> {
 ///
 /// # Errors
 ///
-/// Not a number, 0, or too large.
+/// The text is not a number, 0, or too large.
 pub fn logical_block_size(text: &str) -> Result<u32, String> {
     match size(text).map(u32::try_from) {
         Ok(Ok(size @ 1..=Geometry::LARGEST_LOGICAL)) => Ok(size),
@@ -181,7 +181,7 @@ pub fn size_u32(text: &str) -> Result<u32, String> {
 ///
 /// # Errors
 ///
-/// Zero, anything else, and overflow.
+/// The text is not a size, is zero, or overflows.
 pub fn mebibytes(text: &str) -> Result<u64, String> {
     size_in(1 << 20, text)
         .filter(|&bytes| bytes != 0)
@@ -210,14 +210,15 @@ fn size_in(unit: u64, text: &str) -> Option<u64> {
 /// Number of sessions to serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionLimit {
-    /// This many, successful or failed. With one, its result is that of the program, as in the reference.
+    /// This number of sessions, successful or failed. With one session, its result is that of the program, as in the
+    /// reference.
     Count(u32),
     /// Until shutdown is requested.
     Forever,
 }
 
 impl SessionLimit {
-    /// Returns `true` if the program exits after its first session, whatever its result.
+    /// Returns `true` if the program exits after its first session, regardless of the result.
     #[must_use]
     pub fn is_single(self) -> bool {
         self == Self::Count(1)
@@ -262,7 +263,7 @@ impl fmt::Display for SessionLimit {
 ///
 /// # Errors
 ///
-/// Zero, and anything above 32 bits.
+/// The text is not a number, is zero, or exceeds 32 bits.
 pub fn nonzero_u32(text: &str) -> Result<u32, String> {
     match text.parse() {
         Ok(count @ 1..) => Ok(count),
@@ -284,7 +285,7 @@ pub fn number_u32(text: &str) -> Result<u32, String> {
 ///
 /// # Errors
 ///
-/// Not a 16-bit number.
+/// The text is not a 16-bit number.
 pub fn listen_port(text: &str) -> Result<u16, String> {
     text.parse().map_err(|_| {
         format!(
@@ -301,7 +302,7 @@ const LONGEST_CHANNEL_NAME: usize = 119;
 ///
 /// # Errors
 ///
-/// An empty name, or one longer than DOCA allows.
+/// The name is empty, or longer than DOCA permits.
 pub fn channel_name(text: &str) -> Result<String, String> {
     match text.len() {
         1..=LONGEST_CHANNEL_NAME => Ok(text.to_owned()),

@@ -1,5 +1,5 @@
 //! The main thread's part of degraded mode: a service continues without a target, and lets the target rejoin. Reads and
-//! writes without that target are the work of its data path (`engine` of the gga_offload service).
+//! writes without that target are executed by its data path (`engine` of the gga_offload service).
 
 use std::time::{Duration, Instant};
 
@@ -22,8 +22,9 @@ pub trait DegradedMode {
     /// Handles the loss of a target for this reason.
     fn target_lost(&mut self, target: usize, why: &Failure);
 
-    /// Handles a target that has not answered in time. Returns `false` if it is kept because another one is offline already: a
-    /// second target is never detached only because of a missing answer. The session then waits again.
+    /// Handles a target that has not answered in time. Returns `false` if the target is not detached because another
+    /// one is already offline: a second target is never detached only because of a missing response. The session then
+    /// continues to wait.
     fn stalled(&mut self, target: usize, why: &Failure) -> bool;
 
     /// Returns `true` if I/Os continue without this target, which was missing at the start of the session, or was lost
@@ -33,15 +34,16 @@ pub trait DegradedMode {
     /// Returns the next step for lost targets.
     fn next_rejoin(&mut self, now: Instant) -> NextRejoin;
 
-    /// Decides whether a target may rejoin, from its description and before any further request: `true` if it has all
-    /// that it had when it was lost, `false` if it must be rebuilt completely.
+    /// Decides whether a target may rejoin, from its description and before any further request: returns `true` if it
+    /// has all the data that it had when it was lost, `false` if it must be rebuilt completely.
     ///
     /// # Errors
     ///
-    /// It is not a member of the set.
+    /// The target is not a member of the set.
     fn admit(&mut self, target: usize, described: &Described) -> Result<bool, Failure>;
 
-    /// Returns `false` if a target without which the session cannot continue is back without its data: another session has to decide what is left.
+    /// Returns `false` if a target without which the session cannot continue has rejoined without its data: another
+    /// session has to determine the remaining data.
     fn may_continue(&self) -> bool;
 
     /// Sends a command to a worker that serves I/Os, as a part of this attempt.
@@ -50,8 +52,8 @@ pub trait DegradedMode {
     /// Next reply of a worker: number of the worker, number of the attempt, and reply.
     fn next_reply(&mut self) -> Option<(u32, u32, Result<Reply, Failure>)>;
 
-    /// Handles a target that is attached to all workers, with the state it was [admitted](Self::admit) with. Returns `false` if another target was lost since it was
-    /// admitted: it has to be attached again.
+    /// Handles a target that is attached to all workers, with the state it was [admitted](Self::admit) with. Returns
+    /// `false` if another target was lost after the admission, in which case the target has to be attached again.
     fn rejoined(&mut self, target: usize, returned: &Returned, now: Instant) -> bool;
 
     /// Superblock that a target must have now; `None` for any.
@@ -60,21 +62,22 @@ pub trait DegradedMode {
     /// Handles a superblock that a target has persisted, which may change the result of [`superblock_of`](Self::superblock_of).
     fn persisted(&mut self, target: usize, superblock: Superblock);
 
-    /// Called when all I/Os have completed: starts to record that in the superblocks.
+    /// Called when all I/Os have completed: starts to persist the clean state in the superblocks.
     fn conclude(&mut self);
 
-    /// Returns `true` once the superblocks record what [`conclude`](Self::conclude) asked for; called until then.
+    /// Returns `true` once the superblocks have persisted the state requested by [`conclude`](Self::conclude); called
+    /// repeatedly until then.
     fn is_concluded(&self) -> bool;
 
-    /// Returns `true` once the superblocks record that the set is in use, so that I/Os may be served; called until
-    /// then.
+    /// Returns `true` once the superblocks record that the set is in use, so that I/Os may be served; called repeatedly
+    /// until then.
     fn is_open(&self) -> bool;
 }
 
 /// The next step for lost targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NextRejoin {
-    /// Nothing: no target is lost, and all are up to date.
+    /// Full redundancy: all targets are online and up to date.
     Whole,
     /// Wait, until this time at most.
     Wait(Option<Instant>),
@@ -91,7 +94,7 @@ pub(super) struct RejoinAttempts {
     /// Earliest start of the next attempt.
     next_at: Option<Instant>,
     pause: Duration,
-    /// The failure that was logged last, which is not repeated at each attempt.
+    /// The last logged failure, which is not repeated for each attempt.
     reported: Option<Failure>,
 }
 
@@ -119,7 +122,7 @@ impl RejoinAttempts {
         }
     }
 
-    /// Advances the attempt, and returns `true` if there was anything to do.
+    /// Advances the attempt, and returns `true` if any progress was made.
     pub(super) fn advance<L: Layout>(
         &mut self,
         degraded_mode: &mut dyn DegradedMode,

@@ -1,8 +1,8 @@
 //! The control state machine of a storage service, without I/O and without a clock.
 //!
-//! Requests of the initiator ("client") are forwarded to the storage targets under message ids of the service's own;
-//! the service does its own part of the work in between. [`Event`]s go into [`Session::handle`], each with the time;
-//! [`Action`]s come out of [`Session::poll_action`].
+//! Requests of the initiator ("client") are forwarded to the storage targets with the service's own message ids; in
+//! between, the service performs its own part of each operation. [`Event`]s go into [`Session::handle`], each with the
+//! time; [`Action`]s come out of [`Session::poll_action`].
 
 mod rejoin;
 mod storage;
@@ -29,13 +29,15 @@ pub use crate::jobs::Outcome;
 pub use rejoin::{Place, Rejoin, RejoinAction, RejoinEvent, Returned};
 pub use storage::{Described, KeptVersions};
 
-/// Maximum number of transactions per core: a Comch consumer or producer has at most 8192 tasks, which must suffice
-/// for twice as many plus a few responses of the service's own. The service and its targets use twice as many, so that
-/// an initiator that is ahead of a completion here still finds a free one.
+/// Maximum number of transactions per core: a Comch consumer or producer has at most 8192 tasks, which must suffice for
+/// twice the number of transactions plus a few responses of the service itself. The service and its targets use twice
+/// as many transactions as the initiator, so that one is free even if the initiator reuses a transaction before the
+/// service has processed its completion.
 pub const MAX_TRANSACTIONS: u32 = 4000;
 
-/// Timeouts of a control operation in which a session ends that the service ends by itself. Each of its steps has one, and is repeated for an unresponsive
-/// target that the session may not go on without; so the end as a whole has a limit.
+/// Number of control timeouts within which a session that the service ends must have ended. Each step has a timeout,
+/// which is repeated for an unresponsive target without which the session may not continue; therefore the whole
+/// shutdown also has a limit.
 const CLOSE_TIMEOUTS: u32 = 4;
 
 /// Combination of targets into one storage.
@@ -47,14 +49,14 @@ pub trait Layout {
     ///
     /// # Errors
     ///
-    /// The targets do not match each other, or the service.
+    /// The targets do not match each other or the service.
     fn present(&self, targets: &[StorageDetails]) -> Result<StorageDetails, Failure>;
 
     /// Extensions of the data path that the service supports if its targets do (`FeatureQuery::features`). Targets are
     /// queried for no others.
     const FEATURES: u32 = 0;
 
-    /// Extensions of the data path that the service uses with its targets, whether or not the client has announced them.
+    /// Extensions of the data path that the service uses with its targets, even if the client has not announced them.
     fn own_features(&self) -> u32 {
         0
     }
@@ -91,7 +93,7 @@ pub struct Session<L> {
     inquiry: Inquiry,
     /// By target: `true` once its channel is connected.
     connected: Vec<bool>,
-    /// By target: why there is no connection, as far as it is known.
+    /// By target: reason why it is not connected, if known.
     troubles: Vec<Option<String>>,
     /// Descriptions of the targets; `None` for a missing one.
     targets: Vec<Option<Described>>,
@@ -99,15 +101,15 @@ pub struct Session<L> {
     identifies: bool,
     /// `true` if it maintains the superblocks, and survives the loss of targets.
     maintains: bool,
-    /// Extensions of the data path that the client has announced, of those that the service supports.
+    /// Extensions of the data path that are announced by the client and supported by the service.
     client_features: u32,
-    /// Extensions of the data path that the targets are asked for.
+    /// Extensions of the data path that are requested from the targets.
     wanted_features: u32,
-    /// `true` if targets that were asked for their identity have been asked for extensions, too.
+    /// `true` if targets that were asked for their identity have also been asked for extensions.
     has_asked_features: bool,
     /// Extensions announced by all.
     features: u32,
-    /// Verifiers of the targets, if they were asked for them.
+    /// Verifiers of the targets, if they were requested.
     verifiers: Vec<Option<Verifier>>,
     connections: Connections,
     /// The service's exports of the connections being created, by target; `None` for a missing one.
@@ -118,9 +120,9 @@ pub struct Session<L> {
     transaction_count: u32,
     /// The initiator's consumers, in the order of their creation.
     consumers: Vec<u32>,
-    /// Time by which the session has to have ended, once the service ends it: the initiator is not waited for then.
+    /// Time by which the session must have ended, once the service ends it; the initiator is not awaited beyond it.
     closes_by: Option<Instant>,
-    /// By target: `true` if the session continues without it.
+    /// By target: `true` if the session continues without the target.
     without: Vec<bool>,
     /// The init request sent to the targets.
     init: Option<Payload>,
@@ -190,7 +192,7 @@ impl<L: Layout> Session<L> {
         self.release
     }
 
-    /// Queries the targets for their identities and superblocks, which those of the reference do not have. Must be
+    /// Queries the targets for their identities and superblocks, which targets of the reference do not have. Must be
     /// called before the first event.
     pub fn identify_targets(&mut self) {
         self.identifies = true;
@@ -198,14 +200,14 @@ impl<L: Layout> Session<L> {
 
     /// Makes the session survive the loss of targets. Must be called before the first event. Targets are
     /// [identified](Self::identify_targets); superblocks are opened before I/Os are served, and closed afterwards; and
-    /// a target that is not connected within `timeout`, 5 s at most, after all others is missing.
+    /// a target that is not connected within `timeout` (at most 5 s) after all other targets counts as missing.
     pub fn maintain_superblocks(&mut self) {
         self.identify_targets();
         self.maintains = true;
     }
 
-    /// Starts to wait for the connections to the targets: all that the session needs must be connected within the
-    /// timeout. Must be called before the first event; otherwise there is no limit.
+    /// Starts to wait for the connections to the targets: all targets that the session needs must be connected within
+    /// the timeout. Must be called before the first event; otherwise the wait is unlimited.
     pub fn begin_connecting(&mut self, now: Instant) {
         self.deadline = Some(now + self.timeout);
     }
@@ -229,8 +231,9 @@ impl<L: Layout> Session<L> {
         }
     }
 
-    /// Ends the session without the initiator: while I/Os are served, in the same order as at its request, so that all I/Os in flight
-    /// complete and the set is closed cleanly. It cannot be ended in order before that.
+    /// Ends the session without the initiator: while I/Os are served, with the same steps as when the initiator
+    /// requests it, so that all I/Os in flight complete and the set is closed cleanly. Before I/Os are served, a clean
+    /// shutdown is not possible.
     fn close(&mut self, now: Instant) {
         match (self.phase, self.step) {
             _ if self.is_closing() => return,
@@ -250,8 +253,8 @@ impl<L: Layout> Session<L> {
         self.closes_by.is_some()
     }
 
-    /// Returns `true` while a stop or shutdown is carried out, at the request of the initiator or of the service: it completes in bounded
-    /// time, and a shutdown of the service has to wait for that.
+    /// Returns `true` while a stop or shutdown requested by the initiator or the service is in progress: it completes
+    /// in bounded time, and a shutdown of the service has to wait for that.
     #[must_use]
     pub fn is_ending(&self) -> bool {
         let is_at_work = matches!(self.step, Step::Job(_) | Step::Storage);
@@ -288,7 +291,7 @@ impl<L: Layout> Session<L> {
     ///
     /// # Panics
     ///
-    /// If there is no such target.
+    /// If the target does not exist.
     #[must_use]
     pub fn is_connected(&self, target: usize) -> bool {
         self.connected[target]
@@ -360,7 +363,7 @@ impl<L: Layout> Session<L> {
                 self.init = Some(init.clone());
                 self.ask_all(now, &init, MessageType::InitStorageResponse);
             }
-            // No request was sent to the targets yet, and the initiator may try another memory map.
+            // No request has been sent to the targets yet, and the initiator may retry with another memory map.
             (Doing::PrepareMemory, Err(failure)) => self.refuse(failure),
             (Doing::Export, Ok(Outcome::Exported(export))) => {
                 self.exports.push(Some(export));
@@ -380,7 +383,7 @@ impl<L: Layout> Session<L> {
             (Doing::StartWorkers, Ok(Outcome::Done)) => {
                 self.answer(Payload::StartStorageResponse, Phase::Stop)
             }
-            // The initiator has completed its I/Os only if it has asked for the stop.
+            // The initiator has completed its I/Os only if it has requested the stop.
             (Doing::Quiesce, Ok(Outcome::Done)) if self.is_closing() => {
                 self.begin(Doing::StopWorkers, Job::StopWorkers);
             }
@@ -472,7 +475,7 @@ impl<L: Layout> Session<L> {
 
     fn begin(&mut self, doing: Doing, job: Job) {
         self.step = Step::Job(doing);
-        // The job has a deadline of its own.
+        // The job has its own deadline.
         self.deadline = None;
         self.actions.push_back(Action::Do(job));
     }
@@ -493,7 +496,7 @@ impl<L: Layout> Session<L> {
         self.deadline = None;
     }
 
-    /// Responds to the current request with an error; it may be repeated.
+    /// Responds to the current request with an error; the initiator may repeat the request.
     fn refuse(&mut self, failure: Failure) {
         tracing::warn!("refused: {failure}");
         if let Some(request) = self.request.take() {
@@ -526,10 +529,10 @@ pub enum Event {
     JobDone(Result<Outcome, Failure>),
     /// The service continues without a target. Ignored unless the session [may lose](Session::may_lose) it.
     Lost { target: usize },
-    /// A lost target has rejoined its [place](Session::place): from now on it gets all requests.
+    /// A lost target has rejoined in its [place](Session::place): from now on, it receives all requests.
     Rejoined {
         target: usize,
-        /// Its storage's identity, if it has one.
+        /// Identity of the target's storage, if it has one.
         identity: Option<Bytes>,
     },
     /// The time of [`poll_timeout`](Session::poll_timeout) may have passed.
@@ -544,7 +547,7 @@ pub enum Event {
 /// Output of a session.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Start serving the initiator, and announce it: all targets are connected, or enough of them.
+    /// Start serving the initiator, and announce that: all targets, or enough of them, are connected.
     Announce,
     /// Send this message to the initiator.
     SendToClient(Message),
@@ -557,7 +560,7 @@ pub enum Action {
     Leave {
         target: usize,
     },
-    /// A target that the session may lose has not answered in time. The session waits again unless the target is
+    /// A target that the session may lose has not answered in time. The session continues to wait unless the target is
     /// reported [lost](Event::Lost).
     Stalled {
         target: usize,
@@ -583,7 +586,7 @@ pub enum Job {
     Export {
         /// Number of the worker.
         index: u32,
-        /// Number of the target that will use it.
+        /// Number of the target that will use the connection.
         target: usize,
         role: RdmaConnectionRole,
     },
@@ -593,7 +596,7 @@ pub enum Job {
         /// Worker, role and export.
         details: RdmaConnectionDetails,
     },
-    /// Combine the verifiers of the targets, `None` for one without: [`Outcome::Verified`].
+    /// Combine the verifiers of the targets (`None` for a target without a verifier): [`Outcome::Verified`].
     Verify(Vec<Option<Verifier>>),
     /// Wait until the targets' superblocks record that the set is in use.
     OpenSuperblocks,
@@ -627,7 +630,7 @@ pub struct Memory {
     pub limits: InitLimits,
 }
 
-// Progress of a session: the expected request, and what the current one waits for.
+// Progress of a session: the expected request, and the event that the current one waits for.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -666,7 +669,7 @@ enum Step {
     Expiry,
     /// The outcome of a job.
     Job(Doing),
-    /// None: the session has ended.
+    /// None, because the session has ended.
     Ended,
 }
 
@@ -742,7 +745,7 @@ impl<L: Layout> Session<L> {
                 self.actions
                     .push_back(Action::SendToClient(failure.response_to(&request)));
             }
-            // Its I/Os complete nevertheless.
+            // The initiator's I/Os still complete.
             ChannelEvent::Closed if self.is_closing() => {}
             ChannelEvent::Message(request) => self.client_request(now, request),
             ChannelEvent::ConsumerAdded(id) => {
@@ -817,7 +820,7 @@ impl<L: Layout> Session<L> {
             Phase::Start => self.start_targets(now),
             Phase::Stop => self.begin(Doing::Quiesce, Job::Quiesce),
             Phase::Shutdown => {
-                // A consumer that is still in use after the targets are gone could not be served.
+                // A consumer that is still in use after the targets have disconnected could not be served.
                 self.wait(now, Step::Expiry);
                 self.check_consumers(now);
             }
@@ -896,7 +899,7 @@ mod connections_tests {
 
 #[cfg(test)]
 mod tests {
-    //! Sessions that start or continue without a target; the other targets answer all requests.
+    //! Sessions that start or continue without a target; the remaining targets answer all requests.
 
     use std::collections::BTreeMap;
 
@@ -1066,7 +1069,7 @@ mod tests {
             assert_eq!(init, Some(Payload::InitStorageResponse));
         }
 
-        /// From the query to I/Os.
+        /// Performs the session from the query to I/Os.
         fn begin(&mut self) {
             assert!(self.is_announced && self.session.serves_client());
             self.client(ChannelEvent::Connected);
@@ -1078,7 +1081,7 @@ mod tests {
             assert_eq!(started, Some(Payload::StartStorageResponse));
         }
 
-        /// From I/Os to the end of the session.
+        /// Performs the session from I/Os to its end.
         fn finish(&mut self) {
             let stopped = self.request(Payload::StopStorageRequest);
             assert_eq!(stopped, Some(Payload::StopStorageResponse));
@@ -1406,7 +1409,7 @@ mod tests {
         assert_eq!(world.end, Some(Ok(())));
     }
 
-    /// The first one is detached; the service waits for the second one, but not for ever.
+    /// The first target is detached; the service waits for the second one, but for a limited time.
     #[test]
     fn shutdown_with_two_unresponsive_targets_fails_after_four_timeouts() {
         let mut world = World::new(true);

@@ -1,7 +1,7 @@
 //! Assembles a set: decides from the superblocks of its targets which of them are current.
 //!
-//! Targets that have committed the last committed epoch, or prepared for it, are current; at least two have to be, whether the third
-//! one is reachable or not. See [`Membership`] for why that is enough.
+//! Targets that have committed the last committed epoch, or prepared for it, are current. At least two targets must be
+//! current, whether the third one is reachable or not; [`Membership`] explains why this is sufficient.
 
 use std::fmt;
 
@@ -27,7 +27,7 @@ pub enum Found {
 pub struct Log {
     /// The newest version that was written to the target; `None` if it has none.
     pub last: Option<Stamp>,
-    /// Versions below this one are complete and durable on all members, as far as the target knows.
+    /// Versions below this one are complete and durable on all members, according to the target.
     pub retired: Option<Stamp>,
     /// Stripes of which the target keeps earlier versions.
     pub unretired: Vec<u64>,
@@ -38,7 +38,7 @@ pub struct Log {
 pub struct Assembly {
     /// The superblocks to persist. `None` for blocks in the reference's form.
     pub membership: Option<Membership>,
-    /// A target that is not current: all of its stripes are rebuilt.
+    /// A target that is not current: all its stripes are rebuilt.
     pub stale: Option<Target>,
     /// `true` if the stale target is missing.
     pub is_degraded: bool,
@@ -48,9 +48,9 @@ pub struct Assembly {
     pub unsettled: Vec<u64>,
     /// The newest versions that the current targets have stored.
     pub stored: [Stamp; 3],
-    /// Writes with lower stamps are complete and durable on all members, as far as the current targets know.
+    /// Writes with lower stamps are complete and durable on all members, according to the current targets.
     pub retired: Stamp,
-    /// The last epoch in which writes were retired, as far as any target of the set knows; 0 for none.
+    /// The last epoch in which writes were retired, according to all targets of the set; 0 for none.
     pub retired_epoch: u64,
 }
 
@@ -74,13 +74,13 @@ impl Assembly {
 /// Reason why a set cannot be assembled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// A target was given in the place of another one.
+    /// The target at this address is another one than expected.
     #[error(
         "storage target {}: expected {} of its set, got {}; exchange the addresses, or name it with --rebuild to have it overwritten",
         target.name(), target.name(), Target::ALL.get(*member as usize).map_or("another target", |target| target.name())
     )]
     Exchanged {
-        /// The target in the wrong place.
+        /// The target at the wrong address.
         target: Target,
         /// The number in its superblock.
         member: u32,
@@ -109,17 +109,17 @@ pub enum Refusal {
         /// The last committed epoch.
         epoch: Epoch,
     },
-    /// The set's blocks are stored in another form than the service was told.
+    /// The set's blocks are stored in another form than the service is configured for.
     #[error(
         "the set stores {found}, but the service was started for {expected}; start it with the set's values"
     )]
     OtherForm {
         /// Form in the superblocks.
         found: Form,
-        /// Form that the service was told.
+        /// Form for which the service is configured.
         expected: Form,
     },
-    /// A target is missing, and the others do not form a set yet.
+    /// A target is missing, and the others are not members of a set yet.
     #[error(
         "storage target {} is missing, and the others do not prove that they are current; start all three targets", .0.name()
     )]
@@ -156,9 +156,10 @@ impl fmt::Display for Listed<'_> {
 /// Input of the user and of earlier sessions to the assembly.
 #[derive(Debug, Clone)]
 pub struct Instructions {
-    /// A target whose contents are discarded, regardless of its superblock. The superblocks of the others are used.
+    /// A target whose contents are discarded, regardless of its superblock. The superblocks of the other targets are
+    /// used.
     pub rebuild: Option<Target>,
-    /// How the service stores blocks.
+    /// Form in which the service stores blocks.
     pub form: Form,
     /// The identifier of the set, if it has to be created.
     pub new_set: SetId,
@@ -236,7 +237,8 @@ pub fn assemble(
             new_set: set,
             ..instructions
         };
-        // An interrupted session may have stored chunks, none of them acknowledged: their stamps are not used again, and they are settled.
+        // An interrupted session may have stored chunks, all of them unacknowledged: their stamps are not reused, and
+        // the stripes are settled.
         let mut assembly = assemble_new(missing, highest, instructions)?;
         assembly.unsettled = logs
             .iter()
@@ -246,8 +248,9 @@ pub fn assemble(
     }
     let mut current = known.targets(|it| it.epoch == committed || it.next == committed);
     if known.any(|it| it.epoch == committed && it.state == RecordState::Clean) {
-        // A copy made while the set was in use does not say that the set was closed since. One that prepares for a later epoch was in use after that. Targets record
-        // that the set is closed before any of them is clean, and are not in doubt then.
+        // A copy made while the set was in use does not record that the set has been closed since then. A copy that
+        // prepares for a later epoch was in use after that. Targets persist that the set is being closed before any of
+        // them is clean, so such targets are not in doubt.
         current =
             known.targets(|it| it.epoch == committed && (it.is_closed() || it.next != Epoch::NONE));
     }
@@ -272,13 +275,13 @@ pub fn assemble(
             epoch: committed,
         });
     }
-    // One that only prepares for the committed epoch may say that an earlier one was closed.
+    // A superblock that only prepares for the committed epoch may record that an earlier epoch was closed.
     let mut members = known.members(current);
     let is_unclean = !members.all(|it| it.is_closed() && it.epoch == committed);
     let mut unsettled = Vec::new();
     for target in current.iter() {
         let log = &logs[target.number()];
-        // A session that could not commit its epoch leaves the superblocks as they were, and may have stored chunks.
+        // A session that could not commit its epoch leaves the superblocks unchanged, and may have stored chunks.
         let has_uncommitted = log.last.is_some_and(|last| last.epoch > committed.number);
         if is_unclean || has_uncommitted {
             unsettled.extend_from_slice(&log.unretired);
@@ -288,7 +291,7 @@ pub fn assemble(
         set,
         committed,
         highest,
-        // A target with a clean superblock forgets what has to be settled.
+        // A target with a clean superblock discards its list of stripes to settle.
         state: if is_unclean || !unsettled.is_empty() {
             RecordState::InUse
         } else {
@@ -318,11 +321,13 @@ pub fn assemble(
     })
 }
 
-/// Returns the targets that lack a write which, according to another target's log, was complete on all members: copies of a disk from within the last session, whose
+/// Returns the targets that lack a write which, according to another target's log, was complete on all members: copies
+/// of a disk from within the last session, whose
 /// superblocks are those of that session. The log of a rebuilt target lacks the versions, too, but has the same retired bound since the flush at the end of the
 /// rebuild. The bound is in memory until further versions are written: if the target's process was restarted, the target is rebuilt again.
 ///
-/// A target whose superblock says that the session of that write was closed is not a copy from within it. One that says so of an earlier session only is.
+/// A target whose superblock records that the session of that write was closed is not a copy from within that session;
+/// a target whose superblock records this only for an earlier session is.
 fn old_copies(known: &Known, current: Targets, logs: &[Log; 3]) -> Targets {
     let retired = current.iter().filter_map(|it| logs[it.number()].retired);
     let Some(retired) = retired.max() else {
@@ -336,7 +341,7 @@ fn old_copies(known: &Known, current: Targets, logs: &[Log; 3]) -> Targets {
                 || last.epoch == retired.epoch && last.number + 1 < retired.number
         });
         let has_bound = logs[target.number()].retired == Some(retired);
-        // Without a retired write, the last one is of an earlier epoch.
+        // Without a retired write in this session, the last retired write belongs to an earlier epoch.
         if is_behind && !has_bound && retired.number > versions::FIRST {
             copies.insert(target);
         }
@@ -478,7 +483,7 @@ mod tests {
         }
     }
 
-    /// Three targets that have committed these epochs; 0 for empty ones.
+    /// Three targets that have committed these epochs; 0 for a target without an epoch.
     fn epochs(epochs: [u64; 3], state: RecordState) -> [Found; 3] {
         std::array::from_fn(|member| match epochs[member] {
             0 => Found::Blank,
@@ -516,7 +521,7 @@ mod tests {
         change(superblock);
     }
 
-    /// Numbers of the epoch that the members have to prepare for, and of the previous one.
+    /// Numbers of the epoch for which the members have to prepare, and of the previous one.
     fn raised(assembly: &Assembly) -> (u64, u64) {
         let membership = assembly.membership.as_ref().expect("they have superblocks");
         let member = members(assembly).iter().next().expect("a member");
@@ -540,7 +545,7 @@ mod tests {
                 (members(&assembly), raised(&assembly)),
                 (Targets::ALL, (5, 4))
             );
-            // The next session may be interrupted before it has begun.
+            // The next session may be interrupted while it is being set up.
             let membership = assembly.membership.expect("superblocks");
             let expected = if is_unclean {
                 RecordState::InUse
@@ -551,7 +556,7 @@ mod tests {
         }
     }
 
-    /// The machines of the others may have lost power since, with what they had not flushed.
+    /// The machines of the other targets may have lost power since then, and thereby their unflushed writes.
     #[test]
     fn set_that_one_member_alone_records_as_being_closed_is_settled() {
         for closed in Target::ALL {
@@ -659,7 +664,7 @@ mod tests {
             edit(&mut found, second, |it| it.next = epoch(5));
             let assembly = judge(found).expect("a set");
             assert_eq!((assembly.stale, raised(&assembly)), (Some(stale), (6, 5)));
-            // Another epoch with the same number is not the committed one.
+            // Another epoch with the same number is not identical to the committed one.
             edit(&mut found, second, |it| it.next.id += 1);
             assert!(matches!(judge(found), Err(Refusal::TooFew { .. })));
         }
@@ -814,7 +819,8 @@ mod tests {
         }
     }
 
-    /// The interrupted session had taken two numbers for epochs: one for the set, and one without a target that did not answer.
+    /// The interrupted session had used two epoch numbers: one for the set, and one without a target that did not
+    /// respond.
     #[test]
     fn interrupted_creation_settles_what_was_stored_and_uses_no_epoch_again() {
         let assembly = judge([Found::Blank; 3]).expect("a set");
@@ -834,7 +840,7 @@ mod tests {
         assert_eq!(next, [3; 3]);
     }
 
-    /// One whose machine had lost power was in use while the other could not store its superblock.
+    /// A target whose machine had lost power was in use while the other could not persist its superblock.
     #[test]
     fn target_that_prepares_for_an_epoch_after_the_set_was_closed_is_current() {
         let mut found = epochs([4, 3, 4], RecordState::Clean);
@@ -848,7 +854,8 @@ mod tests {
         assert!(judge(found).is_err(), "a copy from before the shutdown");
     }
 
-    /// The machine of the only target that had committed it lost power, so that it is rebuilt. The service is killed while the others prepare for the next epoch.
+    /// The machine of the only target that had committed the epoch lost power, so the target is rebuilt. The service is
+    /// killed while the others prepare for the next epoch.
     #[test]
     fn epoch_that_only_a_doubtful_target_had_committed_was_not_closed() {
         let prepared = |target| {
@@ -871,7 +878,7 @@ mod tests {
         assert_eq!(assembly.stale, Some(Target::DataP));
     }
 
-    /// The copy was made while the set was in use, and its machine was restarted since.
+    /// The copy was made while the set was in use, and its machine has been restarted since then.
     #[test]
     fn copy_in_doubt_is_not_current_beside_a_target_that_was_closed() {
         for copy in Target::ALL {
@@ -885,7 +892,7 @@ mod tests {
         }
     }
 
-    /// It could not commit its epoch, and the superblocks still say that the set was closed.
+    /// The session could not commit its epoch, and the superblocks still record that the set was closed.
     #[test]
     fn stripes_that_a_session_stored_before_it_had_committed_are_settled() {
         let mut found = epochs([4; 3], RecordState::Clean);
@@ -897,7 +904,7 @@ mod tests {
         let assembly = assemble(found, &logs, instructions(None)).expect("a set");
         assert_eq!(assembly.unsettled, [3]);
         assert_eq!(assembly.stored.map(|it| it.epoch), [4, 0, 6]);
-        // Its stamps are not used again.
+        // The stamps of the interrupted session are not reused.
         assert_eq!(raised(&assembly), (7, 4));
         let membership = assembly.membership.expect("a set");
         let state = membership.superblock_of(Target::Data1).state;
@@ -985,7 +992,7 @@ mod tests {
                 None,
                 "it was rebuilt before they were retired"
             );
-            // No write was retired.
+            // No write has been retired.
             let logs = [log(20, 2), log(21, 2), log(1, 2)];
             assert_eq!(stale(&logs), None);
             // A target that was rebuilt, and stopped with its set.
@@ -996,7 +1003,7 @@ mod tests {
                 let assembly = assemble(found, &logs, instructions(None)).expect("a set");
                 assert_eq!(assembly.stale, None, "{state:?}");
             }
-            // A copy from before the session was begun on this target, or while its set was being created.
+            // A copy from before the start of the session on this target, or from the creation of its set.
             for number in [3, 0] {
                 let mut found = epochs([4; 3], RecordState::InUse);
                 edit(&mut found, copy, |it| {

@@ -1,5 +1,5 @@
-//! Stored chunks: what a target stores of a stripe. Each chunk is judged by itself, and two chunks of a stripe belong together only if they have the same
-//! [`Stamp`]. Bytes only: no I/O.
+//! Stored chunks: the part of a stripe that a target stores. Each chunk is judged individually, and two chunks of a
+//! stripe belong together only if they have the same [`Stamp`]. This module processes bytes only, without I/O.
 //!
 //! The layout is that of [`wire::stored_block::ChunkRecord`]: the record comes first in chunks of data_1 and last in all others, so that the payloads of data_1
 //! and data_2 are adjacent in a buffer of both chunks.
@@ -28,7 +28,8 @@ impl Stamp {
         number: 0,
     };
 
-    /// The stamp of a chunk that stands in for a lost one. It is older than any write and differs between members, so it never makes a pair.
+    /// The stamp of a placeholder for a lost chunk. It is older than any write and differs between members, so it never
+    /// equals that of another chunk.
     #[must_use]
     pub const fn lost(member: Target) -> Self {
         Self {
@@ -37,7 +38,7 @@ impl Stamp {
         }
     }
 
-    /// Returns `true` if the chunk stands in for a lost one.
+    /// Returns `true` if the chunk is a placeholder for a lost one.
     #[must_use]
     pub fn is_lost(self) -> bool {
         self.epoch == 0 && self.number != 0
@@ -61,7 +62,7 @@ pub struct Place {
 /// Reason why bytes are not the chunk that is expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Flaw {
-    /// There is no record, but the bytes are not zeros.
+    /// The bytes contain no record, but are not zeros.
     #[error("is no chunk")]
     NoRecord,
     /// Payload or record were altered.
@@ -72,7 +73,7 @@ pub enum Flaw {
         /// The checksum of the bytes.
         calculated: u32,
     },
-    /// A chunk of another set, stripe or member: a write that was misdirected, or a target in the wrong place.
+    /// A chunk of another set, stripe or member: a misdirected write, or a target at the wrong address.
     #[error("is the chunk of set {set}, block {stripe}, member {member}")]
     Misplaced {
         /// Set in the record.
@@ -84,7 +85,7 @@ pub enum Flaw {
     },
 }
 
-/// The stamp of a valid chunk, or the reason why it is not one.
+/// The stamp of a valid chunk, or the flaw that makes the chunk invalid.
 pub type Judgement = Result<Stamp, Flaw>;
 
 /// Size in bytes of a chunk's record.
@@ -171,7 +172,7 @@ fn judge_without_record(chunk: &[u8]) -> Judgement {
     }
 }
 
-/// Writes the record of a chunk whose payload is in place.
+/// Writes the record of a chunk whose payload is already in the buffer.
 ///
 /// # Panics
 ///

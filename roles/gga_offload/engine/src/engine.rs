@@ -1,14 +1,15 @@
 //! The decisions of the gga_offload service, without I/O, threads or clocks.
 //!
-//! Each worker has a [`StripeEngine`], which handles [`Event`]s (requests, completions, the passage of time) and returns
-//! [`Action`]s: chunks to read or write, content to fetch, parity to create, an answer to send. All workers of a session
-//! share a [`Set`], which tracks the contents of the three targets and the superblocks that they have to persist. The driver executes
-//! actions and makes no decisions; the [simulation](crate::simulation) is another driver.
+//! Each worker has a [`StripeEngine`], which handles [`Event`]s (requests, completions, time) and returns [`Action`]s:
+//! chunks to read or write, content to fetch, parity to create, a response to send. All workers of a session share a
+//! [`Set`], which tracks the contents of the three targets and the superblocks that they have to persist. The driver
+//! executes actions and makes no decisions; the [simulation](crate::simulation) is another driver.
 //!
 //! # Stored chunks
 //!
-//! With a logical block size, blocks are stored as [chunks] that say what they are and of which write. A read returns what two chunks with equal stamps contain;
-//! everything else is *settled* first, under the exclusive lock of the stripe:
+//! With a logical block size, blocks are stored as [chunks] that identify themselves and their write. A read returns
+//! the content of two chunks with equal stamps; any other stripe is *settled* first, under the exclusive lock of the
+//! stripe:
 //!
 //! ```text
 //!  read ──► lock ──► two chunks ──► judged ─┬─ valid, equal stamps ──► (recovery) ──► delivery ──► answer
@@ -22,14 +23,18 @@
 //!                        └── an older version ◄────────┴─ none equal, after an unclean shutdown; otherwise the block is lost
 //! ```
 //!
-//! Two equal chunks of a stripe that was being written at an unclean shutdown are stored again, unless a session has settled them that was itself interrupted.
+//! Two equal chunks of a stripe that was being written at an unclean shutdown are rewritten, unless they were settled
+//! by a session that was itself interrupted.
 //!
 //! # Stored blocks
 //!
-//! Without a logical block size, blocks have the reference's form (`reference_form`), in which nothing says what a chunk is: the first failure of a target ends the session.
+//! Without a logical block size, blocks have the reference's form (`reference_form`), in which chunks do not identify
+//! themselves: the first failure of a target ends the session.
 //!
-//! The redundancy of the set and the epochs of its superblocks are the state machines in [`membership`](crate::membership), and [`assembly`](crate::assembly) decides which targets are
-//! current when a session begins. [`versions`](crate::versions) numbers writes, and tells the targets which earlier versions they need not keep.
+//! The redundancy of the set and the epochs of its superblocks are the state machines in
+//! [`membership`](crate::membership), and [`assembly`](crate::assembly) decides which targets are current when a
+//! session begins. [`versions`](crate::versions) numbers writes, and determines which earlier versions the targets may
+//! discard.
 //!
 //! [chunks]: crate::chunk
 
@@ -111,7 +116,7 @@ pub enum Event {
         lane: u32,
         request: Request,
     },
-    /// A message that is not a valid request was received. It has to be answered with an error.
+    /// An invalid request was received. It has to be answered with an error.
     Refused {
         /// Number of the receive.
         lane: u32,
@@ -123,7 +128,7 @@ pub enum Event {
         /// The slot, which is now free.
         slot: u32,
     },
-    /// The request to a target was sent: its message buffer is free.
+    /// The request to a target has been sent: its message buffer is free.
     ChunkRequestSent { slot: u32, target: Target },
     /// A target has answered.
     ChunkDone {
@@ -193,7 +198,7 @@ pub enum Action {
         targets: Targets,
         stripe: u64,
     },
-    /// As `ReadChunks`, for the newest version of one target's chunk that is older than this stamp.
+    /// As `ReadChunks`, for the newest version of one target's chunk that is older than the given stamp.
     ReadBefore {
         slot: u32,
         target: Target,
@@ -241,7 +246,7 @@ pub enum Action {
         /// The chunk that was recovered.
         recovered: Option<Target>,
     },
-    /// Make chunks of these targets in the stripe buffer, from their payloads in private memory: [`Event::Sealed`].
+    /// Create chunks of these targets in the stripe buffer, from their payloads in private memory: [`Event::Sealed`].
     Seal {
         slot: u32,
         stripe: u64,
@@ -267,7 +272,7 @@ pub enum Action {
     /// The session cannot continue: a target failed, and degraded operation is off.
     GiveUp {
         target: Target,
-        /// Status of the failed message to it.
+        /// Status of the failed message to the target.
         status: Status,
     },
 }
@@ -315,7 +320,7 @@ enum WriteStage {
     Encoding,
     /// Computation of the parity.
     Parity,
-    /// A number: too many writes are not retired.
+    /// A write number: the maximum number of unretired writes is reached.
     Number,
     /// Records of the chunks.
     Seal,
@@ -332,13 +337,13 @@ enum SettleStage {
     Version(Target),
     /// This target's chunk of an unwritten stripe, and its judgement.
     Zeros(Target),
-    /// The chunk that a target has of a stripe that is being rebuilt, beside chunks of different writes.
+    /// The existing chunk of a target in a stripe that is being rebuilt, in addition to chunks of different writes.
     Own(Target),
     /// Judgement of the chunks.
     Judgement,
     /// Recovery, or computation, of the payload of this target's chunk.
     Payload(Target),
-    /// A number for the new stamp: too many writes are not retired.
+    /// A number for the new stamp: the maximum number of unretired writes is reached.
     Number,
     /// Records of the chunks.
     Seal,
@@ -358,7 +363,7 @@ struct LockPlace {
 struct Slot {
     stage: Stage,
     request: Request,
-    /// Number of the receive that the request arrived with.
+    /// Number of the receive with which the request arrived.
     lane: u32,
     /// Background work, for a slot without request.
     work: Option<Work>,
@@ -376,13 +381,13 @@ struct Slot {
     error: Option<Status>,
     /// Watchdog time of the last requests.
     asked_at: Duration,
-    /// Data chunk that is not read but recovered from the other two.
+    /// Data chunk that is recovered from the other two chunks instead of being read.
     missing: Option<Target>,
     /// Mode of the stripe lock that the slot has or waits for.
     access: Access,
     /// Stamp of the write in progress.
     stamp: Option<Stamp>,
-    /// How the stripe is being settled.
+    /// State of settling the stripe.
     settling: Settling,
     /// Writes that the flush in progress retires.
     retirable: Retirable,
@@ -435,7 +440,7 @@ pub struct Setup {
     pub worker: u32,
     /// Maximum number of requests of the initiator in flight.
     pub requests: u32,
-    /// Every n-th read recovers a chunk instead of reading it; 0 for never.
+    /// Every n-th read recovers a chunk instead of reading it; 0 disables this.
     pub recover_every: u32,
     /// `true` if blocks are stored as chunks, and the session continues without a failed target; `false` for the reference's form.
     pub stores_chunks: bool,
@@ -470,7 +475,7 @@ pub struct StripeEngine {
     stored: [Stamp; 3],
     /// Idle slots for background work on stripes.
     idle_workers: Vec<u32>,
-    /// Pending actions; the last one is executed first, so that the consequences of an event precede earlier actions.
+    /// Pending actions; the last one is executed first, so that actions caused by an event precede earlier actions.
     actions: Vec<Action>,
     /// The view that was applied last.
     view: View,
@@ -479,7 +484,7 @@ pub struct StripeEngine {
     /// `true` if all completions from before the view have been reported.
     is_settled: bool,
     watchdog: Watchdog,
-    /// Number of reads until the next recovery read; 0 for never.
+    /// Number of reads until the next recovery read; 0 if disabled.
     until_recovery: u32,
     in_flight: usize,
     now: Duration,
@@ -487,7 +492,7 @@ pub struct StripeEngine {
 }
 
 impl StripeEngine {
-    /// Creates an idle engine. It does not allocate afterwards.
+    /// Creates an idle engine. The engine does not allocate memory afterwards.
     #[must_use]
     pub fn new(setup: Setup) -> Self {
         let requests = setup.requests as usize;
@@ -520,7 +525,7 @@ impl StripeEngine {
         }
     }
 
-    /// Number of slots; those for requests come first.
+    /// Number of slots; slots for requests come first.
     #[must_use]
     pub fn slots(&self) -> usize {
         self.slots.len()
@@ -574,7 +579,7 @@ impl StripeEngine {
         }
     }
 
-    /// Frees the slot of a request whose answer could not be sent because the run has ended.
+    /// Frees the slot of a request whose response could not be sent because the run has ended.
     #[cold]
     pub fn answer_was_flushed(&mut self) {
         self.in_flight -= 1;
@@ -594,7 +599,7 @@ impl StripeEngine {
         self.actions.pop()
     }
 
-    /// Handles an event. `now` is the time since some fixed moment; it never decreases.
+    /// Handles an event. `now` is the time since a fixed point; it never decreases.
     // Inlined: the variant is known at each call site, so that only the call of its handler remains.
     #[inline(always)]
     pub fn handle(&mut self, event: Event, now: Duration) {
@@ -639,7 +644,7 @@ impl StripeEngine {
         self.statistics.degraded.get_or_insert_default()
     }
 
-    // Requests, answers, and the stripes between them.
+    // Requests, responses, and the stripes that they access.
 
     #[inline]
     fn requested(&mut self, lane: u32, request: Request) {
@@ -652,7 +657,7 @@ impl StripeEngine {
         }
     }
 
-    /// There are as many receives as slots, so a slot is always free.
+    /// The number of receives equals the number of slots, so a slot is always free.
     #[inline]
     fn take_slot(&mut self, lane: u32, request: Request) -> Option<u32> {
         let slot = self.idle.take()? as u32;
@@ -752,7 +757,7 @@ impl StripeEngine {
 
     #[cold]
     fn retry_locked_out(&mut self) {
-        // Slots that still wait for a lock are queued again, in the same order.
+        // Slots that are still waiting for a lock are queued again, in the same order.
         for _ in 0..self.locked_out.len() {
             let Some(slot) = self.locked_out.pop_front() else {
                 break;
@@ -765,7 +770,7 @@ impl StripeEngine {
         }
     }
 
-    /// Completes the current block: continues with the next one, or sends the answer.
+    /// Completes the current block: continues with the next one, or sends the response.
     #[inline]
     fn block_done(&mut self, slot: u32) {
         self.unlock(slot);
@@ -806,7 +811,8 @@ impl StripeEngine {
         self.parked.push_back(slot);
     }
 
-    /// Repeats requests that wait for two current targets, or fails them after the timeout; and writes that wait for interrupted ones to be settled.
+    /// Repeats requests that wait for two current targets, or fails them after the timeout, and repeats writes that
+    /// wait until interrupted writes are settled.
     #[cold]
     fn retry_parked(&mut self) {
         let has_failed = self.view.has_failed();
@@ -840,7 +846,7 @@ impl StripeEngine {
         self.fail(slot, status.unwrap_or(Status::IO_FAILED));
     }
 
-    /// Counts an event that the state of its slot does not allow. The slot keeps waiting: a defect.
+    /// Counts an event that the state of its slot does not allow. The slot continues to wait. Such an event is a bug.
     #[cold]
     fn impossible(&mut self, what: &str) {
         let count = &mut self.statistics.impossible_events;
@@ -988,8 +994,9 @@ impl StripeEngine {
         }
     }
 
-    /// Marks the stripe of a slot as missed if its chunks are being stored, and returns `true` in that case. Must not be deferred until
-    /// the other targets have answered: this target may rejoin before that, and would be considered up to date.
+    /// Marks the stripe of a slot as missed if its chunks are being stored, and returns `true` in that case. Must not
+    /// be deferred until the other targets have responded: this target may rejoin before that, and would then be
+    /// considered up to date.
     #[cold]
     fn mark_missed(&self, slot: u32) -> bool {
         let it = &self.slots[slot as usize];
@@ -1142,7 +1149,7 @@ impl StripeEngine {
         }
     }
 
-    /// Applies a new view, if there is one. Called before targets are chosen, and by ticks.
+    /// Applies a new view, if there is one. Called before targets are selected, and by ticks.
     #[inline]
     fn follow_view(&mut self) {
         if self.setup.set.has_changed(self.view) {
@@ -1200,17 +1207,18 @@ impl StripeEngine {
 
 // Idle transactions.
 
-/// Number of idle transactions that are not reused as long as others are idle. Reusing the one that has just completed makes reads 5 %
-/// slower with 16 transactions (measured).
+/// Number of idle transactions that are not reused as long as others are idle. Reusing the transaction that has just
+/// completed makes reads 5 % slower with 16 transactions (measured).
 const RESTING: usize = 12;
 
-/// Allocates transactions, as few different ones as possible, so that their memory stays in the core's caches. The initiator gets twice as
-/// many as it announces, as in the reference, and round-robin allocation would use all of them. Does not allocate memory after its creation.
+/// Allocates as few different transactions as possible, so that their memory stays in the core's caches. The initiator
+/// gets twice as many as it announces, as in the reference, and round-robin allocation would use all of them. Memory is
+/// allocated only on creation.
 #[derive(Debug)]
 pub(super) struct IdleTransactions {
-    /// In the order of their completion.
+    /// Completed transactions, in the order of their completion.
     ended: VecDeque<usize>,
-    /// Transactions that were never used.
+    /// Transactions that have never been used.
     unused: Range<usize>,
 }
 
@@ -1270,7 +1278,7 @@ impl Watchdog {
         self.now
     }
 
-    /// Advances the time. Returns `true` if it is time to look for stalled targets.
+    /// Advances the time. Returns `true` if stalled targets must be checked.
     #[inline]
     fn tick(&mut self, now: Duration) -> bool {
         let gap = now.saturating_sub(self.last_tick.unwrap_or(now));

@@ -2,11 +2,12 @@
 //!
 //! * [`engine`]: [`StripeEngine`], the state machine of one worker's requests
 //! * [`set`]: the state of a set that all workers share: current targets, stripes to process, superblocks to persist
-//! * [`assembly`], [`membership`]: which targets are current when a session begins, and while it goes on
-//! * [`stripes`], [`versions`]: locks and bitmaps of stripes; numbers of writes, and earlier versions that targets need not keep
+//! * [`assembly`], [`membership`]: which targets are current when a session begins, and while it continues
+//! * [`stripes`], [`versions`]: locks and bitmaps of stripes; numbers of writes, and earlier versions that targets may
+//!   discard
 //! * [`chunk`], [`request`]: bytes of stored chunks, and of the initiator's requests
-//! * [`rests`]: pauses before a target rejoins again
-//! * [`simulation`]: another driver of all this, with simulated targets, in virtual time
+//! * [`rests`]: pauses before a target may rejoin repeatedly
+//! * [`simulation`]: another driver of these state machines, with simulated targets, in virtual time
 #![forbid(unsafe_code)]
 
 pub mod assembly;

@@ -1,17 +1,17 @@
 //! The epochs of a set, as recorded in its targets' superblocks.
 //!
-//! Whenever the set is opened, and whenever it continues without a member, it enters a new epoch, with a number and a random
-//! identifier. That takes two rounds: all members persist that they *prepare* for the epoch, then that they have *committed* it.
-//! Consequences for readers of the superblocks:
+//! Whenever the set is opened, and whenever it continues without a member, it enters a new epoch, with a number and a
+//! random identifier. This takes two rounds: all members persist that they *prepare* for the epoch, then that they have
+//! *committed* it. Consequences for readers of the superblocks:
 //!
-//! * If a member has committed an epoch, all others had prepared for it. A target whose superblock does not even mention the last
-//!   committed epoch is not current: it missed that epoch, or is an older copy of a disk.
+//! * If a member has committed an epoch, all other members had prepared for it. A target whose superblock does not name
+//!   the last committed epoch is not current: it missed that epoch, or is an older copy of a disk.
 //! * No I/O was acknowledged in an epoch that no member has committed.
 //!
-//! The clean state is persisted in two rounds for the same reason: if one member is clean, another one whose superblock does not even
-//! say that the set is being closed is an older copy.
+//! The clean state is persisted in two rounds for the same reason: if one member is clean, a member whose superblock
+//! does not record that the set is being closed is an older copy.
 //!
-//! [`Redundancy`] is the state machine of the members' states, and [`View`] the part of it that workers see.
+//! [`Redundancy`] is the state machine of the members' states, and [`View`] is its part that workers use.
 
 use role_formats::superblock::{Epoch, Form, SetId, Superblock};
 use wire::control::RecordState;
@@ -35,7 +35,7 @@ impl EpochIds {
         let mut id = self.0;
         id = (id ^ (id >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         id = (id ^ (id >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        // No epoch has the identifier 0.
+        // The identifier 0 denotes no epoch.
         (id ^ (id >> 31)).max(1)
     }
 }
@@ -59,8 +59,8 @@ enum Phase {
 
 /// Superblocks that the three targets have to persist, and those that they have confirmed.
 ///
-/// A detached target learns of no later epoch. A target that is rebuilt first persists an empty superblock before it becomes a member
-/// again: otherwise its old superblock could be mistaken for a current one.
+/// Later epochs are not persisted by a detached target. A target that is rebuilt first persists an empty superblock
+/// before it becomes a member again; otherwise, its old superblock could be mistaken for a current one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Membership {
     set: SetId,
@@ -71,13 +71,13 @@ pub struct Membership {
     /// The set's state in that epoch.
     previous_state: RecordState,
     phase: Phase,
-    /// `true` if the set has to be closed as soon as it is open.
+    /// `true` if the set has to be closed as soon as it has been opened.
     is_to_close: bool,
     /// Targets that have all acknowledged writes.
     members: Targets,
-    /// Targets whose last superblock is confirmed.
+    /// Targets that have confirmed their last superblock.
     confirmed: Targets,
-    /// How the set's blocks are stored.
+    /// Form in which the set's blocks are stored.
     form: Form,
 }
 
@@ -120,13 +120,14 @@ impl Membership {
         self.set
     }
 
-    /// The current epoch: the one that the members have committed, or are about to.
+    /// The current epoch, which the members have committed or are about to commit.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.epoch
     }
 
-    /// Returns `true` if a superblock is that of a target that was a member until no write could be acknowledged any more.
+    /// Returns `true` if a superblock belongs to a target that remained a member until writes could no longer be
+    /// acknowledged.
     pub(super) fn has_epoch(&self, superblock: Superblock) -> bool {
         let known = [superblock.epoch, superblock.next].into_iter();
         known.filter(|&epoch| epoch != Epoch::NONE).any(|epoch| {
@@ -182,7 +183,7 @@ impl Membership {
         self.members.contains(target) && self.confirmed.contains(target)
     }
 
-    /// Excludes a target that misses further writes. If it was a member, the others enter a new epoch without it.
+    /// Excludes a target that will miss writes. If it was a member, the remaining members enter a new epoch.
     pub fn exclude(&mut self, target: Target) {
         self.confirmed.remove(target);
         if !self.members.contains(target) {
@@ -190,10 +191,11 @@ impl Membership {
         }
         self.members.remove(target);
         if self.phase != Phase::Preparing {
-            // All members had at least prepared for it.
+            // All members have at least prepared for it.
             self.previous = self.epoch;
             self.previous_state = match self.phase {
-                // All members, including this one, have persisted that the set is being closed: it has all writes.
+                // All members, including this one, have persisted that the set is being closed, so this one has all
+                // writes.
                 Phase::Cleaning | Phase::Clean => RecordState::Closing,
                 _ => RecordState::InUse,
             };
@@ -251,7 +253,7 @@ impl Membership {
                 Phase::Cleaning => Phase::Clean,
             };
             match (self.phase, next) {
-                // The superblocks are the same.
+                // The superblocks are unchanged.
                 (Phase::Committing, Phase::InUse) | (Phase::Cleaning, Phase::Clean) => {
                     self.phase = next;
                 }
@@ -284,12 +286,12 @@ impl Membership {
 pub enum State {
     /// All three targets are current.
     Healthy,
-    /// Two targets are current; this one is offline and misses writes.
+    /// Two targets are current; this target is offline and misses writes.
     Degraded(Target),
-    /// Two targets are current; this one stores writes again, but has missed stripes.
+    /// Two targets are current; this target stores writes again, but has missed stripes.
     Rebuilding(Target),
-    /// Fewer than two targets are current. Until those that have missed no acknowledged write are back, writes wait, and so do reads of stripes
-    /// without two current chunks.
+    /// Fewer than two targets are current. Writes, and reads of stripes without two current chunks, wait until targets
+    /// that have missed no acknowledged write have rejoined.
     Failed {
         offline: Targets,
         /// Target that was being rebuilt when another one was detached.
@@ -374,8 +376,8 @@ impl Redundancy {
         expected
     }
 
-    /// Records that a target that has missed no acknowledged write is online again, in a set of which `stale` is not current. Returns `false` in any other state
-    /// than `Failed`.
+    /// Records that a target that has missed no acknowledged write is online again, in a set in which `stale` is not
+    /// current. Returns `false` in states other than `Failed`.
     pub(super) fn restore(&mut self, target: Target, stale: Target) -> bool {
         let State::Failed {
             mut offline,
@@ -408,7 +410,7 @@ impl Redundancy {
     }
 }
 
-/// The targets as seen by workers: one word, rarely modified.
+/// The targets' state as seen by workers: one word, which is rarely modified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct View {
     /// Targets that are sent no requests.
@@ -455,7 +457,7 @@ impl View {
         self.offline.union(self.rebuilding).len() > 1
     }
 
-    /// Targets whose chunk of a stripe is current; `is_missed` is `true` if a target has missed the stripe.
+    /// Targets whose chunk of a stripe is current; `is_missed` is `true` if a target has missed a write of the stripe.
     pub(super) fn sources(self, is_missed: bool) -> Targets {
         let stale = if is_missed {
             self.rebuilding
@@ -475,7 +477,8 @@ impl View {
         asked.minus(failed).intersection(self.sources(was_missed))
     }
 
-    /// The chunk that a read from these sources has to recover: `Some(None)` for none, `None` if there are too few sources.
+    /// The chunk that a read from these sources has to recover: `Some(None)` if none, `None` if there are too few
+    /// sources.
     pub(super) fn missing_chunk(sources: Targets) -> Option<Option<Target>> {
         let missing = Targets::DATA.minus(sources);
         match missing.len() {
@@ -524,7 +527,7 @@ mod tests {
         }
     }
 
-    /// Next to the clean superblock of the detached target, members in use would be mistaken for older copies.
+    /// Compared with the clean superblock of the detached target, members in use would be mistaken for older copies.
     #[test]
     fn a_target_lost_at_the_end_leaves_no_member_in_use() {
         let mut set = set(Targets::ALL);
@@ -571,7 +574,8 @@ mod tests {
         assert!(set.is_committed());
     }
 
-    /// The others may not have heard of the epoch that they were preparing for: those that have would seem to be ahead of them.
+    /// The other members may not have received the epoch that they were preparing for: members that have received it
+    /// would seem to be ahead of them.
     #[test]
     fn members_left_by_one_that_was_lost_while_they_prepare_still_have_the_committed_epoch() {
         let mut set = set(Targets::ALL);
@@ -734,7 +738,7 @@ mod tests {
         assert_eq!(set.state(), failed);
         assert!(set.view().has_failed() && !set.rejoin(Target::DataP));
         assert!(set.detach(Target::Data1) && !set.detach(Target::Data1));
-        // It was being rebuilt, and is not attached any more.
+        // The target was being rebuilt, and is no longer attached.
         let failed = State::Failed {
             offline: Targets::from_bits(0b101),
             incomplete: None,

@@ -45,7 +45,7 @@ impl Placement {
         }
     }
 
-    /// The stripe whose chunk starts at an offset in the storage of a target; `None` if no chunk does.
+    /// The stripe whose chunk starts at an offset in the storage of a target; `None` if no chunk starts there.
     #[inline]
     #[must_use]
     pub fn stripe(self, target: Target, offset: u64, chunk: u32) -> Option<u64> {

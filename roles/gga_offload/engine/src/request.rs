@@ -39,7 +39,7 @@ pub struct Request {
     pub operation: Operation,
     /// `true` if a write has to be durable before its answer.
     pub is_durable: bool,
-    /// Its first stripe; there is one for each block.
+    /// First stripe of the request; each block is a stripe.
     pub first_stripe: u64,
     /// Number of blocks: 1 to [`MAX_BLOCKS`], or 0 for a flush and for a request that was refused.
     pub blocks: u8,
@@ -47,7 +47,7 @@ pub struct Request {
     pub requester_offset: u64,
     /// The initiator's user data, which the answer repeats.
     pub user_data: u64,
-    /// Its correlation id, which the answer repeats; 0 where the session's release has none.
+    /// Correlation id of the request, which the response repeats; 0 if the session's release has none.
     pub correlation_id: u32,
     /// Size in bytes, which the answer repeats.
     pub size: u32,
@@ -69,7 +69,7 @@ pub enum Refusal {
     /// A write to a storage that cannot be written.
     #[error("expected a read: stored blocks of --placement whole-blocks are not written")]
     ReadOnly,
-    /// The size is not a whole number of blocks, or too large.
+    /// The size is not a multiple of the block size, or too large.
     #[error("size: expected 1 to {MAX_BLOCKS} blocks of {block_size} bytes, got {size} bytes")]
     Size {
         /// Block size in bytes.
@@ -117,8 +117,9 @@ impl Request {
         }
     }
 
-    /// Parses a request: a message of `length` bytes from an initiator with `requester_length` bytes of memory. With `flush`, flushes and
-    /// durable writes are valid too. A refused request has no blocks, but all fields that its answer needs.
+    /// Parses a request: a message of `length` bytes from an initiator with `requester_length` bytes of memory. With
+    /// `flush`, flushes and durable writes are also valid. A refused request has no blocks, but contains all fields
+    /// that its response needs.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Pauses before a target that was lost again after it had rejoined may rejoin.
+//! Pauses before a target may rejoin that was lost again after it had rejoined.
 
 use std::time::{Duration, Instant};
 
@@ -6,14 +6,16 @@ use crate::set::{Candidate, Set};
 
 /// First pause: short in comparison with the time for which I/Os wait for targets.
 const FIRST_REST: Duration = Duration::from_millis(100);
-/// Longest time before a target that was lost after it had rejoined rejoins again: one with a full disk can be connected to, and is lost with the next write.
+/// Maximum pause before a target may rejoin that was lost again after it had rejoined: for example, a target with a
+/// full disk can be connected to, but is lost with the next write.
 const LONGEST_REST: Duration = Duration::from_secs(10);
 
-/// Times before targets that had rejoined and were lost again may rejoin, each twice as long as the one before. Without a clock.
+/// Pauses before targets may rejoin that were lost again after they had rejoined, each twice as long as the previous
+/// one. Without a clock.
 #[derive(Debug, Clone)]
 pub struct RejoinRests {
     next: Duration,
-    /// The last target that has rejoined, and the time from which it may do so again.
+    /// The target that was the last to rejoin, and the time from which it may rejoin again.
     last: Option<(usize, Instant)>,
 }
 
@@ -29,7 +31,7 @@ impl Default for RejoinRests {
 /// The next step for lost targets.
 #[derive(Debug, Clone, Copy)]
 pub enum NextRejoin {
-    /// Nothing: no target is lost, and all are up to date.
+    /// Full redundancy: all targets are online and up to date.
     Whole,
     /// Wait, until this time at most.
     Wait(Option<Instant>),
@@ -59,7 +61,7 @@ impl RejoinRests {
         self.next = (self.next * 2).min(LONGEST_REST);
     }
 
-    /// The time from which this target may rejoin; `None` for now.
+    /// The time from which this target may rejoin; `None` for immediately.
     fn until(&self, target: usize, now: Instant) -> Option<Instant> {
         let last = self.last.filter(|&(it, until)| it == target && now < until);
         last.map(|(_, until)| until)

@@ -22,7 +22,8 @@ const RETRY_PAUSE: Duration = Duration::from_secs(5);
 /// Time before stripes that could not be settled are retried: writes wait for them.
 const SETTLE_PAUSE: Duration = Duration::from_millis(100);
 
-/// Number of passes of a rebuild in which stripes with unreadable chunks are read again, before the rebuild is completed without them.
+/// Number of passes of a rebuild in which stripes with unreadable chunks are retried, before the rebuild is completed
+/// without them.
 const PATIENT_PASSES: u64 = 3;
 
 /// As [`PATIENT_PASSES`], for the resync: the pauses are shorter.
@@ -31,32 +32,32 @@ const PATIENT_RESYNC_PASSES: u64 = 20;
 /// Number of rewritten chunks at which a target is reported as failing; reported again whenever the number has doubled.
 const FAILING: u64 = 8;
 
-/// Maximum time that a scrub may catch up on at once if no worker has asked for work meanwhile.
+/// Maximum time for which a scrub may catch up if no worker has requested work in the meantime.
 const SCRUB_BURST: Duration = Duration::from_millis(20);
 
 /// Schedule and rate of scrubs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScrubPlan {
-    /// Time of the next scrub; `None` for never.
+    /// Time of the next scrub; `None` if none is scheduled.
     pub next: Option<Duration>,
-    /// Time between two scrubs; `None` for no further one.
+    /// Time between two scrubs; `None` if scrubs are not repeated.
     pub every: Option<Duration>,
     /// Minimum time between two stripes, over all workers.
     pub interval: Duration,
-    /// First stripe of the next scrub, so that it continues an interrupted one.
+    /// Stripe with which the next scrub starts, so that an interrupted scrub is continued.
     pub cursor: u64,
 }
 
 /// Reason for work on a stripe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// This target has missed its chunk.
+    /// This target has missed a write of its chunk.
     Rebuild(Target),
     /// The chunks may belong to two different writes: a write was interrupted.
     Resync,
     /// Periodic verification.
     Scrub,
-    /// A flush of all targets, so that they need not keep earlier versions. Has no stripe.
+    /// A flush of all targets, so that they can discard earlier versions. It has no stripe.
     Retire,
 }
 
@@ -80,17 +81,17 @@ pub struct Candidate {
 /// Outcome of work on a stripe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// No result: the stripe has to be processed again.
+    /// No result: the stripe must be processed again.
     Retry,
     /// The chunks have equal stamps.
     Consistent,
-    /// The chunk of this target was made again.
+    /// The chunk of this target was rewritten.
     Rewritten(Target),
     /// An interrupted write was undone.
     StoredAgain,
     /// No two chunks belong to the same write.
     Lost,
-    /// No two chunks that could be read belong to the same write; others may be readable later.
+    /// No two readable chunks belong to the same write; further chunks may become readable later.
     Unread,
 }
 
@@ -98,7 +99,7 @@ pub enum Outcome {
 pub struct Set {
     /// Stripes that a target has missed.
     pub(super) missed: StripeBitmap,
-    /// Stripes whose last write was interrupted, and that were not settled since.
+    /// Stripes whose last write was interrupted and that have not been settled since.
     pub(super) unsettled: StripeSet,
     /// `None` for blocks in the reference's form.
     versions: Option<Versions>,
@@ -106,9 +107,9 @@ pub struct Set {
     is_committed: AtomicBool,
     /// [`View`], encoded as a word.
     view: AtomicU32,
-    /// `true` if there may be work on stripes now.
+    /// `true` if workers may have to process stripes now.
     has_work: AtomicBool,
-    /// Time in microseconds from which there may be work on stripes although `has_work` is `false`.
+    /// Time in microseconds from which workers may have to process stripes although `has_work` is `false`.
     work_at: AtomicU64,
     /// Generation of the last view applied by each worker.
     acted_on: Box<[AtomicU32]>,
@@ -159,8 +160,9 @@ struct Running {
     flush: RebuildFlush,
 }
 
-/// The flush of all targets between the last rebuilt stripe and the change of the membership. A rebuilt target has no older versions: until those that it was
-/// rebuilt from are durable on the others, a power failure of all machines could leave it with versions that no other target has.
+/// The flush of all targets between the last rebuilt stripe and the change of the membership. A rebuilt target has no
+/// older versions: until the versions from which it was rebuilt are durable on the other targets, a power failure of
+/// all machines could leave it with versions that no other target has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RebuildFlush {
     NotNeededYet,
@@ -225,7 +227,7 @@ pub struct Summary {
     pub rebuilt_stripes: u64,
     /// Numbers of stripes settled after interrupted writes.
     pub settled_stripes: Settled,
-    /// Numbers of chunks of data_1, data_2 and data_p that were corrupt or had lost a write, and were rewritten.
+    /// Numbers of chunks of data_1, data_2 and data_p that were corrupt or lacked a write, and were rewritten.
     pub repaired_chunks: [u64; 3],
     pub scrubbed: Scrubbed,
 }
@@ -238,7 +240,7 @@ pub struct Snapshot {
     pub online: [bool; 3],
     /// Number of stripes of the set.
     pub stripes: u64,
-    /// Number of stripes whose last write was interrupted, and that were not settled.
+    /// Number of stripes whose last write was interrupted and that have not been settled.
     pub unsettled_stripes: u64,
     /// The running rebuild or resync.
     pub pass: Option<PassProgress>,
@@ -286,7 +288,7 @@ impl Scrub {
         }
     }
 
-    /// Makes the next scrub start with the first stripe that was being processed.
+    /// Makes the next scrub start with the first stripe that was in progress.
     fn interrupt(&mut self) {
         let first = self.in_flight.drain(..).min();
         self.cursor = first.map_or(self.cursor, |first| first.min(self.cursor));
@@ -306,8 +308,9 @@ fn micros(time: Duration) -> u64 {
 }
 
 impl Set {
-    /// Creates the state of a set of the stripes of `missed`, which is empty, used by `workers` workers. `wake` is called to wake the control thread. Targets
-    /// can keep `version_slots` versions in addition to one of each chunk.
+    /// Creates the state of a set for `workers` workers. `missed`, which must be empty, determines the stripes. `wake`
+    /// is called to wake the control thread. Targets can store `version_slots` versions in addition to one version of
+    /// each chunk.
     #[must_use]
     pub fn new(
         missed: StripeBitmap,
@@ -320,7 +323,7 @@ impl Set {
         let stripes = missed.stripes();
         let mut plan = plan;
         if assembly.is_new && plan.next.is_some() {
-            // Blank targets may have any contents: those that are neither zeros nor chunks of the set are found.
+            // Blank targets may have any contents: the scrub finds chunks that are neither zeros nor chunks of the set.
             plan.next = Some(Duration::ZERO);
             plan.cursor = 0;
         }
@@ -409,12 +412,12 @@ impl Set {
         (self.wake)();
     }
 
-    /// Updates the time from which workers ask for work.
+    /// Updates the time from which workers request work.
     fn schedule(&self, inner: &Inner) {
         let is_unsettled = !self.unsettled.is_empty() || inner.resync.is_some();
         let (now, at) = match inner.redundancy.state() {
             State::Failed { .. } => (false, None),
-            // Writes in flight wait for it.
+            // Writes in flight wait for the result.
             _ if is_unsettled => (true, None),
             _ if inner.is_quiesced => (false, None),
             State::Rebuilding(_) => (inner.rebuild.is_some(), None),
@@ -465,7 +468,7 @@ impl Set {
         !self.unsettled.is_empty()
     }
 
-    /// Records that the last write of a stripe was interrupted, which has this stamp.
+    /// Records that the last write of a stripe, which has this stamp, was interrupted.
     #[cold]
     pub(super) fn unsettle(&self, stripe: u64, write: Option<Stamp>) {
         let inner = self.inner();
@@ -473,13 +476,13 @@ impl Set {
         self.schedule(&inner);
     }
 
-    /// Records that a stripe was settled by an I/O, whose lock is still held.
+    /// Records that a stripe was settled by an I/O, which still holds its lock.
     #[cold]
     pub(super) fn settle(&self, stripe: u64) {
         self.unsettled.remove(stripe);
     }
 
-    /// Records that a chunk that was corrupt, or had lost a write, was made again.
+    /// Records that a chunk that was corrupt, or lacked a write, was rewritten.
     #[cold]
     pub(super) fn rewrote(&self, target: Target) {
         let mut inner = self.inner();
@@ -500,13 +503,15 @@ impl Set {
         *stored = stamp.max(*stored);
     }
 
-    /// Returns `true` if chunks with this stamp were stored by an earlier session in which nothing was retired: one that did nothing but settle stripes.
+    /// Returns `true` if chunks with this stamp were stored by an earlier session in which no write was retired: a
+    /// session that only settled stripes.
     pub(super) fn is_settled_before(&self, stamp: Stamp) -> bool {
         let epoch = self.versions.as_ref().map_or(0, Versions::epoch);
         (self.retired_epoch.saturating_add(1)..epoch).contains(&stamp.epoch)
     }
 
-    /// Returns `true` if a write of this stripe was complete on all members, as far as is known, so that nothing older may be returned.
+    /// Returns `true` if a write of this stripe is known to have been complete on all members, so that older versions
+    /// must not be returned.
     pub(super) fn was_complete(&self, stripe: u64, stamp: Stamp) -> bool {
         let versions = self.versions.as_ref();
         let retired = versions
@@ -532,9 +537,9 @@ impl Set {
         self.detach_locked(&mut self.inner(), target, &why);
     }
 
-    /// Handles an unresponsive target. A second target is not detached only because it is unresponsive: on an overloaded machine, that
-    /// would take the set offline. A target that is being rebuilt is detached again, because the other two can continue without it. Returns
-    /// `true` if the target is offline now.
+    /// Handles an unresponsive target. A second target is not detached merely because it is unresponsive, which would
+    /// take the set offline on an overloaded machine. A target that is being rebuilt is detached again, because the
+    /// other two can continue without it. Returns `true` if the target is offline now.
     #[cold]
     pub fn stalled(&self, target: Target, why: impl fmt::Display) -> bool {
         let mut inner = self.inner();
@@ -572,7 +577,8 @@ impl Set {
         }
         let name = target.name();
         let is_degraded = matches!(inner.redundancy.state(), State::Degraded(_));
-        // A target that has just been rebuilt may have become a member, and is not current once the set goes on without it.
+        // A target that has just been rebuilt may have become a member, and is not current if the set continues without
+        // it.
         if is_degraded || inner.stale == Some(target) {
             inner.stale = Some(target);
             if let Some(membership) = &mut inner.membership {
@@ -591,8 +597,8 @@ impl Set {
         self.schedule(inner);
         self.publish(inner);
         if inner.stale == Some(target) {
-            // Chunks that are not flushed may be missing when it is back: in a copy of its disk that was made between two of these writes. Those that begin from
-            // now on are sent without it.
+            // Unflushed chunks may be missing when the target rejoins, for example with a copy of its disk that was
+            // made between two of these writes. Writes that begin from now on are sent without it.
             fence(Ordering::SeqCst);
             let unretired = self.versions.iter().flat_map(Versions::unretired_stripes);
             unretired.for_each(|stripe| self.missed.insert(stripe));
@@ -615,8 +621,9 @@ impl Set {
 
     /// Returns a detached target that may rejoin, once all workers have closed their connections to it.
     ///
-    /// With two current targets, that is the third one, once the others have committed an epoch without it: before that, the superblocks would not show
-    /// which of the three is stale. With fewer, it is one of those that have missed no acknowledged write.
+    /// If two targets are current, this is the third one, once the others have committed an epoch without it: before
+    /// that, the superblocks would not show which of the three is stale. If fewer are current, it is a target that has
+    /// missed no acknowledged write.
     #[must_use]
     pub fn rejoin_candidate(&self) -> Option<Candidate> {
         let inner = self.inner();
@@ -637,12 +644,14 @@ impl Set {
         })
     }
 
-    /// Checks a target that is about to rejoin. `is_same_storage`: it has the identity of the detached target; `last`: the last version that was written to it. Returns
-    /// `true` if it still has the data that the detached target had.
+    /// Checks a target that is about to rejoin. `is_same_storage` is `true` if it has the identity of the detached
+    /// target; `last` is the last version that was written to it. Returns `true` if it still has the data that the
+    /// detached target had.
     ///
     /// # Errors
     ///
-    /// Description of the mismatch: it is a member of another set, or has another number in this one; or it is needed, and does not have the data.
+    /// Description of the mismatch: the target is a member of another set, has another number in this set, or is needed
+    /// but does not have the data.
     pub fn admit(
         &self,
         target: Target,
@@ -665,7 +674,7 @@ impl Set {
         let superblock = match found {
             Found::Superblock(superblock) => superblock,
             Found::Missing | Found::Blank if is_needed => {
-                // The same storage cannot get a superblock back: it was lost while the set was being created.
+                // The same storage cannot regain a superblock: it was lost while the set was being created.
                 inner.may_continue &= !is_same_storage;
                 return Err(needed("an empty one"));
             }
@@ -686,8 +695,8 @@ impl Set {
                 place.map_or("another target", |place| place.name())
             ));
         }
-        // A copy from before the session is of an earlier epoch, and one from within it has not stored the last chunks. Targets that have not committed
-        // any epoch are indistinguishable.
+        // A copy from before the session belongs to an earlier epoch, and a copy from within the session lacks the last
+        // chunks. Targets that have not committed any epoch are indistinguishable.
         let has_all = is_same_storage && last >= inner.stored[target.number()];
         if is_needed {
             return if has_all && membership.has_epoch(superblock) {
@@ -703,7 +712,8 @@ impl Set {
         Ok(has_all && had == Some(superblock.epoch))
     }
 
-    /// Returns `false` if a target that is needed has come back without its data: only another session can decide what is left of the set.
+    /// Returns `false` if a target that is needed has rejoined without its data: only another session can determine the
+    /// remaining data of the set.
     #[must_use]
     pub fn may_continue(&self) -> bool {
         self.inner().may_continue
@@ -711,7 +721,8 @@ impl Set {
 
     /// Makes a target that is attached to all workers rejoin. Unless it `has_kept` its data, it is rebuilt completely.
     ///
-    /// Returns `false` if the view has changed since it became a candidate: a worker may have detached it again after it had attached it.
+    /// Returns `false` if the view has changed since it became a candidate: a worker may have detached it again after
+    /// attaching it.
     #[must_use]
     pub fn rejoin(&self, candidate: Candidate, has_kept: bool) -> bool {
         let mut inner = self.inner();
@@ -723,7 +734,7 @@ impl Set {
             membership.replace(target);
         }
         if !has_kept {
-            // It is rebuilt from nothing.
+            // The target is rebuilt completely.
             inner.stored[target.number()] = Stamp::UNWRITTEN;
         }
         if inner.stale == Some(target) {
@@ -801,7 +812,7 @@ impl Set {
         self.state() == State::Healthy
     }
 
-    /// Number of stripes whose last write was interrupted, and that were not settled.
+    /// Number of stripes whose last write was interrupted and that have not been settled.
     #[must_use]
     pub fn unsettled_stripes(&self) -> u64 {
         self.unsettled.len()
@@ -862,13 +873,14 @@ impl Set {
         versions.is_some_and(Versions::should_retire) && self.unsettled.is_empty()
     }
 
-    /// Returns the next stripe to process, if there is one now. With `only_retire`, only the flush that retires writes: the others may wait for stripes whose writes
-    /// wait for numbers, and there are none until it has completed.
+    /// Returns the next stripe to process, if there is one. With `only_retire`, returns only the flush that retires
+    /// writes: other work may wait for stripes whose writes wait for numbers, which are available only after the flush
+    /// has completed.
     #[cold]
     pub(super) fn next_work(&self, now: Duration, only_retire: bool) -> Option<Work> {
         let mut inner = self.inner();
-        // Until all workers have applied the view, one of them might still write a stripe without the target that is rebuilt. And until the
-        // superblocks record that the set is in use, nothing may be stored.
+        // Until all workers have applied the view, a worker might still write a stripe without the target that is being
+        // rebuilt. And until the superblocks record that the set is in use, chunks must not be stored.
         if !self.is_committed() || !self.all_have_acted(&inner) {
             return None;
         }
@@ -925,7 +937,8 @@ impl Set {
         next
     }
 
-    /// Stops rebuild and scrub before the session ends: from now on, targets store only what an initiator's writes need.
+    /// Stops rebuild and scrub before the session ends: from now on, targets store only data that an initiator's writes
+    /// need.
     pub fn quiesce(&self) {
         let mut inner = self.inner();
         inner.is_quiesced = true;
@@ -991,7 +1004,8 @@ impl Set {
                 (self.wake)();
             }
             if !membership.is_confirmed_member(target) || !membership.is_committed() {
-                // It is a member only after its superblock says so: otherwise, the next service would not know.
+                // The target is a member only after its superblock records that; otherwise, the next service would not
+                // know it.
                 return;
             }
         }
@@ -1299,7 +1313,7 @@ pub(super) mod tests {
     /// The epoch that the targets of the tests' sets have committed.
     pub(crate) const EPOCH: Epoch = Epoch { number: 3, id: 30 };
 
-    /// Makes a target rejoin that all workers have attached.
+    /// Makes a target that all workers have attached rejoin.
     #[track_caller]
     fn rejoin(set: &Set, target: Target, has_kept: bool) {
         let generation = set.view().generation;
@@ -1310,7 +1324,8 @@ pub(super) mod tests {
         set.rejoin_candidate().map(|it| it.target)
     }
 
-    /// A set whose targets have committed [`EPOCH`] and have to commit another one. With `unsettled` stripes, it was not shut down cleanly.
+    /// A set whose targets have committed [`EPOCH`] and have to commit another epoch. With `unsettled` stripes, it was
+    /// not shut down cleanly.
     ///
     /// Writes with lower stamps than `retired` are retired.
     fn new_set(workers: u32, unsettled: &[u64], retired: Stamp) -> Set {
@@ -1353,7 +1368,7 @@ pub(super) mod tests {
         )
     }
 
-    /// As [`new_set`], with superblocks that record that it is in use.
+    /// As [`new_set`], with superblocks that record that the set is in use.
     pub(crate) fn open_set(workers: u32, unsettled: &[u64]) -> Set {
         open_set_since(workers, unsettled, first_of(EPOCH.number))
     }
@@ -1397,7 +1412,7 @@ pub(super) mod tests {
         }
     }
 
-    /// Hands out all work that there is now, and reports this outcome for the stripes.
+    /// Hands out all pending work, and reports this outcome for the stripes.
     fn work_through(set: &Set, now: Duration, outcome: Outcome) -> Vec<Work> {
         acknowledge(set);
         let mut works = Vec::new();
@@ -1418,7 +1433,7 @@ pub(super) mod tests {
 
     const STALE: Target = Target::Data2;
 
-    /// A set that rebuilds [`STALE`], which has kept its data or not.
+    /// A set that rebuilds [`STALE`], which may have kept its data.
     fn rebuilding_set(workers: u32, has_kept: bool) -> Set {
         let set = open_set(workers, &[]);
         work_through(&set, Duration::ZERO, Outcome::Consistent);
@@ -1453,7 +1468,7 @@ pub(super) mod tests {
         assert_eq!(set.admit(STALE, again, true, Stamp::UNWRITTEN), Ok(false));
     }
 
-    /// An older copy of a disk has the same identity, and may have all that was stored in this session.
+    /// An older copy of a disk has the same identity, and may contain all data that was stored in this session.
     #[test]
     fn needed_target_that_missed_an_epoch_is_not_admitted() {
         let set = open_set(1, &[]);
@@ -1471,7 +1486,7 @@ pub(super) mod tests {
         assert_eq!(admit(now), Ok(true));
     }
 
-    /// A set of unwritten blocks is rebuilt without storing anything.
+    /// A set of unwritten blocks is rebuilt without writes to its targets.
     #[test]
     fn target_that_was_rebuilt_has_what_it_had_without_the_chunks_of_its_disk_before() {
         let set = rebuilding_set(1, false);
@@ -1492,7 +1507,7 @@ pub(super) mod tests {
         assert_eq!(set.admit(STALE, found, true, Stamp::UNWRITTEN), Ok(true));
     }
 
-    /// Its superblock says that it is a member, and the other two go on without it.
+    /// The target's superblock records that it is a member, and the other two continue without it.
     #[test]
     fn rebuilt_target_that_is_lost_together_with_another_one_is_no_member() {
         let set = rebuilding_set(1, true);
@@ -1514,7 +1529,7 @@ pub(super) mod tests {
         assert!(now.epoch.number > rebuilt.epoch.number);
     }
 
-    /// A copy of its disk may have the last write, and not the one before.
+    /// A copy of the target's disk may contain the last write, but not the previous one.
     #[test]
     fn detached_target_has_missed_the_writes_that_were_not_flushed() {
         let set = open_set(1, &[]);
@@ -1560,7 +1575,7 @@ pub(super) mod tests {
         assert_eq!(candidate(&set), Some(STALE));
     }
 
-    /// Nothing in the superblocks says that the set is in use: the next session may begin with the targets as they were.
+    /// The superblocks do not record that the set is in use, so the next session may begin with the targets unchanged.
     #[test]
     fn no_work_begins_before_the_epoch_is_committed() {
         let set = new_set(1, &[5], first_of(EPOCH.number));
@@ -1572,7 +1587,7 @@ pub(super) mod tests {
         assert_eq!(work.map(|it| (it.purpose, it.stripe)), expected);
     }
 
-    /// A worker that has not heard of the rejoined target stores writes without it.
+    /// A worker that has not applied the view with the rejoined target stores writes without it.
     #[test]
     fn rebuild_starts_after_all_workers_have_the_view() {
         let set = rebuilding_set(2, false);
@@ -1586,7 +1601,7 @@ pub(super) mod tests {
     #[test]
     fn rebuilt_target_is_current_after_its_superblock_says_so() {
         let set = rebuilding_set(1, false);
-        // Its empty superblock.
+        // The target persists its empty superblock.
         persist(&set);
         let works = work_through(&set, Duration::ZERO, Outcome::Rewritten(STALE));
         assert_eq!(works.len() as u64, STRIPES + 1, "{works:?}");
@@ -1596,7 +1611,7 @@ pub(super) mod tests {
         assert_eq!(set.state(), State::Healthy);
     }
 
-    /// The other two targets may be readable soon. In the end, the rebuild is completed without the stripe.
+    /// The other two targets may become readable later. Finally, the rebuild is completed without the stripe.
     #[test]
     fn stripe_that_cannot_be_read_is_tried_again_before_the_rebuild_is_completed() {
         let set = rebuilding_set(1, true);

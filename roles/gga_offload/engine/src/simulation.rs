@@ -1,9 +1,11 @@
-//! Deterministic simulation of the redundancy: the real engines, sets, superblocks and assembly, driven in virtual time through crashes,
-//! partitions, pauses, power failures and damage, with an oracle that knows only what SECURITY.md promises.
+//! Deterministic simulation of the redundancy: the real engines, sets, superblocks and assembly, driven in virtual time
+//! through crashes, partitions, pauses, power failures and damage, with an oracle that knows only the promises of
+//! SECURITY.md.
 //!
-//! A script of I/Os and faults is generated from a seed; the same script always gives the same run. Chunks go through the real codec, over
-//! small blocks with real bytes. The `oracle` has a decoder of its own, and never looks into the engine: it knows what the client wrote, what was acknowledged, flushed
-//! and returned, which faults were injected, and what an operator is shown (the state of the set).
+//! A script of I/Os and faults is generated from a seed; the same script always results in the same run. Chunks go
+//! through the real codec, over small blocks with real bytes. The `oracle` has its own decoder, and does not access the
+//! engine: it knows which data the client wrote, which was acknowledged, flushed and returned, which faults were
+//! injected, and the state of the set as shown to an operator.
 //!
 //! # Promises
 //!
@@ -20,13 +22,15 @@
 //! | R1, R8, R9 | Two current members suffice to start, a set comes back when its members do, and ends when it is told to. A target that is well is not detached. |
 //! | R1, R5, R6 | A set that is shown as healthy is redundant: any two members have each block, except for silent damage that no read or scrub has met. |
 //!
-//! And the engines never meet an event that their state does not allow, and no target runs out of slots for versions.
+//! In addition, the engines never receive an event that their state does not allow, and no target runs out of slots for
+//! versions.
 //!
 //! # Faults
 //!
-//! Limits belong to a stripe. In most runs at most one member of each stripe is damaged, stale or unreachable at a time, except for power
-//! failures of all machines; then there is no excuse for an I/O error. In the others, several targets are killed,
-//! paused or unreachable at once: I/Os may fail, but no data may be lost. Every use of an excuse is counted by the sentence that allows it.
+//! Limits belong to a stripe. In most runs at most one member of each stripe is damaged, stale or unreachable at a
+//! time, except for power failures of all machines; these runs permit no I/O errors. In the other runs, several targets
+//! are killed, paused or unreachable at once: I/Os may fail, but no data may be lost. Every permitted failure is
+//! counted under the sentence that permits it.
 
 mod oracle;
 mod service;
@@ -71,7 +75,8 @@ impl Totals {
         }
     }
 
-    /// States and decisions that no run has reached. A campaign is too short, or blind, if there are any.
+    /// States and decisions that no run has reached. If there are any, a campaign is too short, or its faults cannot
+    /// reach them.
     #[must_use]
     pub fn unreached(&self) -> Vec<&'static str> {
         let is_missing = |what: &&&str| self.reached.get(**what).is_none_or(|&count| count == 0);
@@ -243,7 +248,8 @@ pub fn run(seed: u64) -> Result<Totals, Box<Violation>> {
     }
 }
 
-/// Runs the script of a seed, and returns the id of the promise that it violates, and how, without minimising it.
+/// Runs the script of a seed, and returns the id and the description of a violated promise, without minimising the
+/// script.
 #[must_use]
 pub fn outcome(seed: u64) -> (Totals, Option<(&'static str, String)>) {
     let (totals, broken, _) = run_script(&Script::of_seed(seed), false);
@@ -251,7 +257,7 @@ pub fn outcome(seed: u64) -> (Totals, Option<(&'static str, String)>) {
 }
 
 fn run_script(script: &Script, traces: bool) -> (Totals, Option<Broken>, Vec<String>) {
-    // Only differences count.
+    // The absolute time does not matter, only differences.
     World::new(script, traces, Instant::now()).run()
 }
 
@@ -326,7 +332,7 @@ fn minimise(script: &Script, promise: Promise) -> Script {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Change {
     None,
-    /// The copy that was made of it.
+    /// The copy that was made of the disk.
     Copy,
     /// An empty disk.
     Empty,
@@ -352,19 +358,19 @@ enum Step {
     KillService { restart: Duration },
     /// The session ends cleanly, and the next one starts after this time.
     EndSession { restart: Duration },
-    /// The client dies with its I/Os in flight: the session ends, cleanly or not.
+    /// The client exits with its I/Os in flight: the session ends, cleanly or not.
     EndClient { restart: Duration, is_clean: bool },
-    /// Another service is started beside the first one.
+    /// Another service is started in addition to the first one.
     SecondService,
     /// The service is not scheduled for this time.
     PauseService { time: Duration },
     /// The service reaches no target for this time.
     IsolateService { time: Duration },
-    /// The session ends cleanly, and the next service is told to rebuild this target, whose bytes are worse than useless.
+    /// The session ends cleanly, and the next service is told to rebuild this target, whose contents are invalid.
     RebuildTarget { target: usize, restart: Duration },
     /// A target is killed, and started again after this time.
     KillTarget { target: usize, restart: Duration },
-    /// Several targets are killed at once.
+    /// Several targets are killed at the same time.
     KillTargets { restart: Duration },
     /// A machine loses power: any unsynced sector of its targets may be lost.
     PowerFailure { machine: u8, restart: Duration },
@@ -410,7 +416,7 @@ enum Step {
 }
 
 impl Step {
-    /// Returns `true` if it is an I/O of the client.
+    /// Returns `true` if the step is an I/O of the client.
     fn is_io(self) -> bool {
         matches!(self, Self::Read { .. } | Self::Write { .. } | Self::Flush)
     }
@@ -541,18 +547,18 @@ struct Script {
     /// Number of reads between two recovery reads.
     recover_every: u32,
     blocks: u64,
-    /// Number of versions that a target can keep beside the blocks.
+    /// Number of versions that a target can keep in addition to the blocks.
     slots: u32,
-    /// Targets copy retired versions to their places after one of this many writes or flushes, beside when they have to.
+    /// Targets copy retired versions to their places after every N-th write or flush, in addition to when they have to.
     apply_every: u32,
     /// Machines of the three targets and of the service.
     machines: [u8; 4],
-    /// `true` if several targets may be unreachable at once.
+    /// `true` if several targets may be unreachable at the same time.
     is_wild: bool,
     is_cauchy: bool,
     /// Time between two stripes of a scrub, or none.
     scrub_interval: Option<Duration>,
-    /// One of this many tasks of accelerators fails; 0 for none.
+    /// One of this number of accelerator tasks fails; 0 for none.
     device_errors: u32,
     steps: Vec<Timed>,
 }
@@ -584,18 +590,19 @@ impl fmt::Display for Script {
 }
 
 impl Script {
-    /// Number of stripe locks: few for most seeds, so that stripes share them as those of a large set do.
+    /// Number of stripe locks: few for most seeds, so that stripes share locks as in a large set.
     fn locks(&self) -> u64 {
         [2, 4, 1024][(self.seed % 3) as usize]
     }
 
-    /// Maximum number of bits for stripes that a target has missed: few for some seeds, so that a bit is one of several stripes as in a large set.
+    /// Maximum number of bits for missed stripes of a target: few for some seeds, so that a bit represents several
+    /// stripes as in a large set.
     fn bits(&self) -> u64 {
         [4, 1 << 24][(self.seed / 3 % 2) as usize]
     }
 
-    /// Time in microseconds in which a target persists a superblock: for some seeds much longer than it takes to store chunks, so that failures meet epochs that
-    /// are not committed.
+    /// Time in microseconds that a target takes to persist a superblock: for some seeds much longer than storing
+    /// chunks, so that failures occur while epochs are not committed.
     fn persist_time(&self) -> Range<u64> {
         [5..200, 5..200, 500..60_000][(self.seed / 6 % 3) as usize].clone()
     }
@@ -652,7 +659,8 @@ impl Script {
         let count = rng.usize(20..220);
         // Percentage of steps that are faults.
         let faults = rng.choice([2, 4, 8, 15, 30]).unwrap_or(8);
-        // In half of the runs, only some kinds of faults, so that their consequences have time to be detected.
+        // In half of the runs, only some kinds of faults are injected, so that their consequences have time to be
+        // detected.
         let kinds: u64 = if rng.bool() { u64::MAX } else { rng.u64(..) };
         let hot = rng.u64(1..=blocks);
         let writes = rng.choice([30, 45, 80]).unwrap_or(45);
@@ -747,9 +755,9 @@ fn burst(
     }
 }
 
-/// Appends a sequence of faults that is harder to survive than each of them alone, because of their order and spacing.
+/// Appends a sequence of faults whose order and spacing make it harder to survive than the individual faults.
 fn sequence(rng: &mut Rng, kinds: u64, begin: Duration, context: &Context, steps: &mut Vec<Timed>) {
-    // Some need two targets that are away at once.
+    // Some sequences need two targets that are offline at the same time.
     let kind = if context.is_wild {
         rng.choice([0, 0, 0, 0, 1, 2, 4, 5, 6, 7, 8, 9, 9, 10])
     } else {
@@ -763,8 +771,8 @@ fn sequence(rng: &mut Rng, kinds: u64, begin: Duration, context: &Context, steps
     let other = (target + rng.usize(1..3)) % 3;
     let mut at = |at: Duration, step| steps.push(Timed { at, step });
     match kind {
-        // The service crashes while it detaches or rebuilds a target. At the next start, that target is reachable and another one is not:
-        // the superblocks have to show whether the two reachable ones have all acknowledged writes.
+        // The service crashes while it detaches or rebuilds a target. At the next start, that target is reachable and
+        // another one is not: the superblocks must show whether the two reachable targets have all acknowledged writes.
         0 => {
             let restart = micros(rng, 50..1_500);
             at(begin, Step::KillTarget { target, restart });
@@ -790,7 +798,7 @@ fn sequence(rng: &mut Rng, kinds: u64, begin: Duration, context: &Context, steps
                 at(crash + Duration::from_micros(1), step);
             }
         }
-        // The service dies again while the set is being opened.
+        // The service crashes again while the set is being opened.
         1 => {
             let restart = micros(rng, 10..500);
             at(begin, Step::KillService { restart });
@@ -812,7 +820,7 @@ fn sequence(rng: &mut Rng, kinds: u64, begin: Duration, context: &Context, steps
             };
             at(begin + micros(rng, 0..restart.as_micros() as u64), step);
         }
-        // A copy made during a session is restored in it.
+        // A copy that was made during a session is restored in the same session.
         3 => {
             for _ in 0..rng.u8(0..6) {
                 let time = begin + micros(rng, 0..400);
@@ -824,7 +832,8 @@ fn sequence(rng: &mut Rng, kinds: u64, begin: Duration, context: &Context, steps
             let restored = begin + micros(rng, 100..1_000);
             at(restored, Step::RestoreCopy { target, restart });
         }
-        // The service dies during a burst of writes, a read decides, then it dies again, or a target is lost.
+        // The service crashes during a burst of writes, and a read determines the contents; then it crashes again, or a
+        // target is lost.
         4 => {
             let crash = begin + micros(rng, 20..400);
             burst(rng, context, 1..10, begin, 300, &mut at);
@@ -868,7 +877,7 @@ fn sequence(rng: &mut Rng, kinds: u64, begin: Duration, context: &Context, steps
                 Step::PowerFailure { machine, restart },
             );
         }
-        // Two targets are restarted at once.
+        // Two targets are restarted at the same time.
         6 => {
             let restart = micros(rng, 50..3_000_000);
             burst(rng, context, 0..6, begin, 100, &mut at);
@@ -890,7 +899,8 @@ fn sequence(rng: &mut Rng, kinds: u64, begin: Duration, context: &Context, steps
             time += micros(rng, 1_000..120_000);
             at(time, Step::PowerFailure { machine, restart });
         }
-        // A target is lost, and another one while writes go on without the first one. The client gives some of them up before the second one is back.
+        // A target is lost, and another one while writes continue without the first. The client abandons some of these
+        // writes before the second target has rejoined.
         9 => {
             let restart = if rng.bool() {
                 micros(rng, 50..100_000)
@@ -907,7 +917,7 @@ fn sequence(rng: &mut Rng, kinds: u64, begin: Duration, context: &Context, steps
                 micros(rng, 4_000_000..8_000_000)
             };
             if rng.bool() {
-                // The third one answers only when the second one is back.
+                // The third target responds only when the second one has rejoined.
                 let target = 3 - target - other;
                 let pause = micros(rng, 1_000..700_000);
                 let step = Step::PauseTarget {
@@ -933,7 +943,7 @@ fn sequence(rng: &mut Rng, kinds: u64, begin: Duration, context: &Context, steps
                 _ => {}
             }
         }
-        // The service dies during a burst of writes, and chunks of two targets cannot be read for a time.
+        // The service crashes during a burst of writes, and chunks of two targets are temporarily unreadable.
         10 => {
             let crash = begin + micros(rng, 20..400);
             burst(rng, context, 1..10, begin, 300, &mut at);
@@ -944,7 +954,7 @@ fn sequence(rng: &mut Rng, kinds: u64, begin: Duration, context: &Context, steps
                 at(crash, Step::FailReads { target, count });
             }
         }
-        // Between two sessions, a target's disk is replaced by a copy from the first one.
+        // Between two sessions, a target's disk is replaced by a copy from the first session.
         11 => {
             at(begin, Step::Copy);
             burst(rng, context, 1..8, begin, 2_000, &mut at);
@@ -962,7 +972,7 @@ fn sequence(rng: &mut Rng, kinds: u64, begin: Duration, context: &Context, steps
             let time = end + micros(rng, 1_000..398_000);
             at(time, Step::RestoreCopy { target, restart });
         }
-        // The first service is isolated, and a second one is started.
+        // The first service is isolated, and another one is started.
         _ => {
             let time = micros(rng, 3_100_000..9_000_000);
             let step = if rng.bool() {

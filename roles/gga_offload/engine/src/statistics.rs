@@ -16,16 +16,16 @@ pub struct EngineStatistics {
     pub recovery_count: u64,
     /// I/O operations that failed.
     pub failed_count: u64,
-    /// Requests that were refused, among the failed ones.
+    /// Refused requests, which are also counted as failed.
     #[serde(skip)]
     pub refused: Occurrences,
-    /// Writes of content that does not compress, among the failed ones.
+    /// Writes of content that does not compress, which are also counted as failed.
     #[serde(skip)]
     pub incompressible: Occurrences,
     /// Unexpected results of targets.
     #[serde(skip)]
     pub unasked: Occurrences,
-    /// Events that the state of the engine did not allow: defects.
+    /// Events that the state of the engine did not allow: bugs.
     #[serde(skip)]
     pub impossible_events: Occurrences,
     #[serde(flatten)]
@@ -33,12 +33,12 @@ pub struct EngineStatistics {
     /// With `--degraded on` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub degraded: Option<DegradedCounts>,
-    /// For metrics.
+    /// Only for metrics.
     #[serde(skip)]
     pub traffic: BlockTraffic,
 }
 
-/// Number of requests by kind, and number of blocks of the successful ones.
+/// Number of requests by kind, and number of blocks of successful requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BlockTraffic {
     pub reads: u64,
@@ -79,7 +79,7 @@ pub struct DegradedCounts {
     pub writes: u64,
     /// Chunk reads that data_1, data_2 and data_p answered with an error.
     pub failed_reads: [Occurrences; 3],
-    /// Blocks that failed because too few targets were left.
+    /// Blocks that failed because too few targets were available.
     pub impossible: Occurrences,
 }
 
@@ -101,7 +101,7 @@ impl DegradedCounts {
 pub struct Occurrences(pub u64);
 
 impl Occurrences {
-    /// Counts one occurrence. Returns `true` if it has to be logged, which is so whenever the number has doubled.
+    /// Counts one occurrence. Returns `true` if it has to be logged, which is the case whenever the number has doubled.
     pub fn count(&mut self) -> bool {
         self.0 += 1;
         self.0.is_power_of_two()
@@ -124,7 +124,7 @@ pub struct Corruption {
 }
 
 impl Corruption {
-    /// Returns `true` if there were none.
+    /// Returns `true` if there were no occurrences.
     #[must_use]
     pub fn is_none(&self) -> bool {
         *self == Self::default()

@@ -27,7 +27,7 @@ impl Target {
         self as usize
     }
 
-    /// Its name in flags and messages.
+    /// Name of the target in flags and messages.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -1,8 +1,9 @@
-//! Numbers of writes, and which of them are complete and durable, so that targets need not keep the versions that they replaced.
+//! Numbers of writes, and the set of complete and durable writes, whose previous versions the targets can discard.
 //!
-//! Targets keep earlier versions of a stripe's chunks beside the newest one, in a limited number of slots. Each write takes the next number of the
-//! session. A flush of all targets in use *retires* the writes that had completed when it started: they are durable on all members, and a later crash of any
-//! kind leaves at least their chunks. Writes in flight are not retired: on some targets, they may not have arrived.
+//! Targets keep earlier versions of a stripe's chunks in addition to the newest one, in a limited number of slots. Each
+//! write takes the next number of the session. A flush of all targets in use *retires* the writes that had completed
+//! when it started: they are durable on all members, and their chunks, or newer ones, survive any later crash. Writes
+//! in flight are not retired: they may not have reached all targets.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -10,13 +11,13 @@ use std::sync::{Mutex, PoisonError};
 
 use super::chunk::Stamp;
 
-/// Number of the version of chunks that are made again; writes have higher ones.
+/// Version number of rewritten chunks; writes have higher numbers.
 const REPAIR: u64 = 1;
 
 /// Number of the first write of a session.
 pub(super) const FIRST: u64 = REPAIR + 1;
 
-/// Maximum number of writes that are not retired, however many slots the targets have.
+/// Maximum number of writes that are not retired, regardless of the number of slots of the targets.
 const MOST: u64 = 1 << 14;
 
 /// No write in flight.
@@ -29,21 +30,22 @@ pub struct Versions {
     epoch: u64,
     /// The next number.
     next: AtomicU64,
-    /// A number that is not higher than that of any write in flight, for each worker; [`NONE`] if it has none.
+    /// For each worker, a lower bound of the numbers of its writes in flight; [`NONE`] if it has none.
     oldest: Box<[AtomicU64]>,
-    /// Writes with lower numbers are retired, and so are all of earlier epochs; 0 for none yet.
+    /// Writes with lower numbers, and all of earlier epochs, are retired; 0 if none is retired yet.
     retired: AtomicU64,
-    /// Number of chunks that were made again.
+    /// Number of rewritten chunks.
     repairs: AtomicU64,
     /// Number of these that are retired.
     retired_repairs: AtomicU64,
-    /// Chunks made again that are durable, and retired as soon as all writes are that had begun before the flush: targets free their slots in the order of the log.
+    /// Durable rewritten chunks, which are retired as soon as all writes that had begun before the flush are retired:
+    /// targets free their slots in the order of the log.
     durable_repairs: Mutex<Option<Retirable>>,
-    /// `true` if there are some.
+    /// `true` if there are durable rewritten chunks.
     has_durable_repairs: AtomicBool,
-    /// Maximum number of writes that are not retired; settling may take twice as many in addition.
+    /// Maximum number of writes that are not retired; settling may use twice as many in addition.
     limit: u64,
-    /// The stripes of the latest writes, at number modulo length; covers all that are not retired.
+    /// The stripes of the latest writes, at index number modulo length; covers all writes that are not retired.
     stripes: Box<[AtomicU64]>,
     /// `true` while a flush is in progress for the only purpose of retiring writes.
     is_retiring: AtomicBool,
@@ -56,7 +58,7 @@ pub(super) struct Retirable {
     number: u64,
     /// The number of the next write when the flush started.
     next: u64,
-    /// Number of chunks that were made again.
+    /// Number of rewritten chunks.
     repairs: u64,
 }
 
@@ -82,9 +84,9 @@ impl Versions {
     /// Creates the numbers of a session with this epoch and number of workers. `slots` is the number of additional versions that each target can keep.
     #[must_use]
     pub fn new(epoch: u64, workers: u32, slots: u32) -> Self {
-        // The rest is for settling, and for versions of earlier epochs and of chunks that are made again.
+        // The remaining slots are for settling, for versions of earlier epochs and for rewritten chunks.
         let limit = u64::from(slots / 4).clamp(1, MOST);
-        // Workers that take numbers at the same time may exceed the limit.
+        // Workers that take numbers concurrently may exceed the limit.
         let most = (limit * 3 + u64::from(workers)).next_power_of_two();
         Self {
             epoch,
@@ -101,9 +103,11 @@ impl Versions {
         }
     }
 
-    /// Returns the stamp of a new write of this stripe, or of chunks that settle it; `None` while too many are not retired: retry later.
+    /// Returns the stamp of a new write of this stripe, or of chunks that settle it; `None` while too many writes are
+    /// not retired; the caller retries later.
     ///
-    /// No write begins before the first flush has retired those of earlier epochs. So in an epoch in which nothing was retired, stripes were only settled.
+    /// No write begins before the first flush has retired the writes of earlier epochs. Therefore, in an epoch in which
+    /// no write was retired, stripes were only settled.
     #[inline]
     pub(super) fn begin(
         &self,
@@ -124,14 +128,15 @@ impl Versions {
         }
         let oldest = &self.oldest[in_flight.worker];
         if in_flight.numbers.is_empty() {
-            // Published before the number is taken, with the order of `retirable`: either that sees this bound, or the number taken here is not lower than its
-            // result.
+            // Published before the number is taken, with the same memory order as in `retirable`: either `retirable`
+            // sees this bound, or the number taken here is not lower than its result.
             oldest.store(self.next.load(Ordering::SeqCst), Ordering::SeqCst);
         }
         let number = self.next.fetch_add(1, Ordering::SeqCst);
         in_flight.numbers.push_back((number, false));
         self.stripe_of(number).store(stripe, Ordering::Release);
-        // Before the worker looks which targets are detached: either it sees that one is, or `unretired_stripes` sees this write.
+        // Before the worker checks which targets are detached: either it sees a detached target, or `unretired_stripes`
+        // sees this write.
         fence(Ordering::SeqCst);
         Some(Stamp {
             epoch: self.epoch,
@@ -139,7 +144,7 @@ impl Versions {
         })
     }
 
-    /// Records that a write has completed, on all targets that it was sent to and that are still in use.
+    /// Records that a write has completed on all targets to which it was sent and that are still attached.
     #[inline]
     pub(super) fn end(&self, in_flight: &mut InFlight, stamp: Stamp) {
         let numbers = &mut in_flight.numbers;
@@ -161,18 +166,19 @@ impl Versions {
     pub(super) fn unretired_stripes(&self) -> impl Iterator<Item = u64> {
         let first = self.retired().max(FIRST);
         let numbers = first..self.next.load(Ordering::SeqCst);
-        // A place whose number was just taken may still have an older stripe: that write was not sent to any target yet.
+        // An entry whose number was just taken may still contain an older stripe; that write has not been sent to any
+        // target yet.
         let stripes = numbers.map(|number| self.stripe_of(number).load(Ordering::Acquire));
         stripes.filter(|&stripe| stripe != NONE)
     }
 
-    /// Records that a chunk was made again.
+    /// Records that a chunk was rewritten.
     #[cold]
     pub(super) fn repaired(&self) {
         self.repairs.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Returns `true` if no more chunks should be made again until some are retired.
+    /// Returns `true` if no further chunks should be rewritten until some of them are retired.
     pub(super) fn has_many_repairs(&self) -> bool {
         self.unretired_repairs() >= self.limit
     }
@@ -182,7 +188,7 @@ impl Versions {
         repairs.saturating_sub(self.retired_repairs.load(Ordering::Relaxed))
     }
 
-    /// Returns the writes that a flush makes durable which starts now and succeeds on all members.
+    /// Returns the writes that a flush that starts now makes durable if it succeeds on all members.
     pub(super) fn retirable(&self) -> Retirable {
         let repairs = self.repairs.load(Ordering::Acquire);
         let next = self.next.load(Ordering::SeqCst);
@@ -193,7 +199,7 @@ impl Versions {
         }
     }
 
-    /// Writes with lower numbers than this have completed.
+    /// All writes with numbers lower than this have completed.
     fn retirable_number(&self) -> u64 {
         let next = self.next.load(Ordering::SeqCst);
         let oldest = self.oldest.iter().map(|it| it.load(Ordering::SeqCst));
@@ -226,14 +232,14 @@ impl Versions {
         self.has_durable_repairs.store(is_some, Ordering::Relaxed);
     }
 
-    /// Number below which all writes are retired; 0 for none yet.
+    /// Number below which all writes are retired; 0 if none is retired yet.
     #[inline]
     #[must_use]
     pub fn retired(&self) -> u64 {
         self.retired.load(Ordering::Acquire)
     }
 
-    /// The stamp below which all writes are retired; with number 0 for none of this session.
+    /// The stamp below which all writes are retired; its number is 0 if none of this session is retired.
     pub(super) fn retired_stamp(&self) -> Stamp {
         Stamp {
             epoch: self.epoch,
@@ -258,8 +264,9 @@ impl Versions {
         self.epoch
     }
 
-    /// Version under which a target stores a chunk with this stamp that is made again. That of a write that is not retired stays as it is, because what it replaces
-    /// may be needed. All others are retired with the first writes.
+    /// Version under which a target stores a rewritten chunk with this stamp. The version of a write that is not
+    /// retired is unchanged, because its previous version may be needed. All other rewritten chunks are retired with
+    /// the first writes.
     pub(super) fn of_repair(&self, stamp: Stamp) -> Stamp {
         let is_retired = stamp.epoch < self.epoch || stamp.number < self.retired().max(FIRST);
         if is_retired {
@@ -274,20 +281,21 @@ impl Versions {
 
     fn unretired(&self) -> u64 {
         let next = self.next.load(Ordering::Relaxed);
-        // Other threads may have gone on between the two loads.
+        // Other threads may have progressed between the two loads.
         next.saturating_sub(self.retired.load(Ordering::Relaxed).max(FIRST))
     }
 
-    /// Returns `true` if writes should be retired soon, or never were, and nothing does so yet.
+    /// Returns `true` if writes should be retired soon, or have never been retired, and no flush for this is in
+    /// progress.
     #[inline]
     pub(super) fn should_retire(&self) -> bool {
-        // Versions of earlier epochs are retired at once.
+        // Versions of earlier epochs are retired immediately.
         let is_due = self.retired.load(Ordering::Relaxed) == 0
             || self.unretired() + self.unretired_repairs() > self.limit / 2;
         is_due && !self.is_retiring.load(Ordering::Relaxed) && !self.is_blocked()
     }
 
-    /// Returns `true` if a flush would retire nothing: repairs wait for a write in flight.
+    /// Returns `true` if a flush would not retire any write: repairs wait for a write in flight.
     #[cold]
     fn is_blocked(&self) -> bool {
         self.has_durable_repairs.load(Ordering::Relaxed)
@@ -391,7 +399,7 @@ mod tests {
         assert_eq!(number(versions.begin(&mut in_flight, 0, false)), 7);
     }
 
-    /// A number that was reported as retirable is never that of a write that begins later or is in flight.
+    /// A number that was reported as retirable never belongs to a write that begins later or is in flight.
     #[test]
     fn no_write_of_another_thread_is_retired_early() {
         let versions = versions(2, u32::MAX);
@@ -467,7 +475,8 @@ mod tests {
         }
     }
 
-    /// Targets free the slots of their logs in order, so a chunk that was made again has its slot until the writes before it are retired.
+    /// Targets free the slots of their logs in order, so a rewritten chunk keeps its slot until the writes before it
+    /// are retired.
     #[test]
     fn repairs_are_retired_with_the_writes_that_began_before_them() {
         let versions = versions(1, 16);

@@ -1,7 +1,7 @@
 //! Reports completions to the engine, and executes its actions.
 //!
-//! Completions are handled by the handlers below during calls of `progress`: seven for each read of a block. Contexts are not started or
-//! stopped there, but by the loop between these calls.
+//! Completions are handled by the handlers below during calls of `progress`: seven for each read of a block. The
+//! handlers do not start or stop contexts; the loop does so between these calls.
 
 use std::collections::VecDeque;
 
@@ -29,7 +29,7 @@ use super::slots::{
 use super::{Clock, GgaDataPath, Layouts, Setup};
 use crate::statistics;
 
-/// Calls of `progress` per poll iteration while there are completions: the cost of an iteration is shared.
+/// Calls of `progress` per poll iteration while there are completions, which share the cost of the iteration.
 const CALLS_PER_ITERATION: u32 = 8;
 
 /// A worker without its contexts: handles completions and submits slots. Fields are in the order in which they must be dropped.
@@ -54,7 +54,7 @@ pub(super) struct Driver<L: IoLayout> {
     pub(super) clock: Clock,
     /// First failure of the worker, which ends its session.
     pub(super) failure: FirstFailure,
-    /// While set, failures of messages are failures of the worker.
+    /// While set, failures of messages are treated as failures of the worker.
     pub(super) run: RunFlag,
     pub(super) setup: Setup,
 }
@@ -232,7 +232,7 @@ impl<L: IoLayout> GgaDataPath<L> {
         }
     }
 
-    /// Target that a context is connected to.
+    /// Target to which a context is connected.
     fn target_of(&self, context: ContextId) -> Option<Target> {
         let of_context = |endpoints: &TargetEndpoints| {
             [endpoints.control.rdma().id(), endpoints.data.rdma().id()].contains(&context)
@@ -344,7 +344,7 @@ impl<L: IoLayout> Driver<L> {
 
     #[cold]
     fn answer_failed(&mut self, code: ErrorCode) {
-        // When the run ends, messages are flushed.
+        // When the run ends, messages are flushed and reported as failed.
         if !self.run.is_set() {
             return self.engine.answer_was_flushed();
         }
@@ -427,7 +427,7 @@ impl<L: IoLayout> Driver<L> {
         let copy = *slot.state();
         let slot = self.copier.put_back(slot);
         if code == ErrorCode::SHUTDOWN {
-            // Another task failed, and the context with it.
+            // Another task has failed, and thereby the context.
             self.copier.postpone(slot, copy);
         } else {
             self.report(copied(slot, copy.direction, status_of(code)));
@@ -477,7 +477,7 @@ impl<L: IoLayout> Driver<L> {
 
     // Actions.
 
-    // Not inlined: every handler ends with a call of it.
+    // Not inlined, because every handler calls it at its end.
     #[inline(never)]
     pub(super) fn carry_out_actions(&mut self) -> Result<(), Failure> {
         while let Some(action) = self.engine.poll_action() {
@@ -618,7 +618,7 @@ impl<L: IoLayout> Driver<L> {
         )
     }
 
-    /// The version in messages for chunks with this stamp, and what the targets need not keep any more.
+    /// The version in messages for chunks with this stamp, and the versions that the targets may discard.
     #[inline]
     fn version(&self, stamp: Stamp) -> Version {
         let versions = self.setup.set.versions();
@@ -735,7 +735,8 @@ impl<L: IoLayout> Driver<L> {
         }
     }
 
-    // Chunks. The targets may write to the stripe buffer at any time, so chunks are judged, used and made in private memory.
+    // Chunks. The targets may write to the stripe buffer at any time, so chunks are judged, used and created in private
+    // memory.
 
     fn place(&self, stripe: u64, member: Target) -> Place {
         Place {
@@ -745,7 +746,7 @@ impl<L: IoLayout> Driver<L> {
         }
     }
 
-    /// Judges chunks in the stripe buffer. The payloads of valid ones are in the slot's private memory afterwards.
+    /// Judges chunks in the stripe buffer, and copies the payloads of valid chunks to the slot's private memory.
     #[inline]
     fn judge(&mut self, slot: u32, stripe: u64, targets: Targets) -> Result<Judged, Failure> {
         let buffer = self.buffer(slot);
@@ -767,7 +768,7 @@ impl<L: IoLayout> Driver<L> {
         Ok(judged)
     }
 
-    /// Makes chunks in the stripe buffer of the payloads in private memory.
+    /// Creates chunks in the stripe buffer from the payloads in private memory.
     #[inline]
     fn seal(
         &mut self,
@@ -887,7 +888,7 @@ impl<L: IoLayout> Driver<L> {
 
     // Slots.
 
-    /// Submits a slot, now or with the [deferred](Self::retry_deferred) ones.
+    /// Submits a slot, now or together with the [deferred](Self::retry_deferred) ones.
     ///
     /// # Errors
     ///

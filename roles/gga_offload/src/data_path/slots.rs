@@ -1,8 +1,8 @@
 //! The slots of one worker, allocated before the first request: buffers with the tasks that use them.
 //!
-//! An idle slot is in a table ([`IdleSlots`], [`Copier`]), indexed by the number of the engine's slot or of the receive. It is removed to
-//! be submitted, and its completion handler puts it back. The slots of a replaced context are dropped with it, and the new context has
-//! new ones.
+//! An idle slot is in a table ([`IdleSlots`], [`Copier`]), indexed by the number of the engine's slot or of the
+//! receive. It is removed for submission, and its completion handler puts it back. The slots of a replaced context are
+//! dropped with it, and the new context has new ones.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -142,7 +142,7 @@ pub(super) fn take<U, B: doca::Buffers>(
     place.and_then(Option::take).ok_or(ErrorCode::NOT_CONNECTED)
 }
 
-/// Puts an idle slot into its table; drops it if it has no entry any more.
+/// Puts an idle slot into its table; drops the slot if it no longer has an entry.
 #[inline(always)]
 pub(super) fn put_back<U, B: doca::Buffers>(
     places: &mut [Place<Slot<U, B>>],
@@ -204,7 +204,7 @@ impl SlotTask {
         }
     }
 
-    /// Target that the task exchanges a message with.
+    /// Target with which the task exchanges a message.
     pub(super) fn target(&self) -> Option<Target> {
         match self {
             Self::Send(slot) | Self::ReceiveResult(slot) => Some(*slot.state()),
@@ -215,7 +215,8 @@ impl SlotTask {
 
 // Copies from and to the initiator's memory.
 //
-// A DMA context stops when one of its tasks fails, and the others are flushed. They are repeated on a new context.
+// A DMA context stops when one of its tasks fails, and the others are flushed. The flushed copies are repeated on a new
+// context.
 
 /// Memory that blocks are copied between.
 pub(super) struct CopyMemory<'a> {
@@ -234,11 +235,11 @@ pub(super) struct Copier {
     dma: Option<Dma>,
     device: Device,
     count: u32,
-    /// `true` if a task failed, and the context with it.
+    /// `true` if a task has failed, and thereby its context.
     broken: bool,
     /// The slots whose tasks were flushed or could not be submitted.
     repeat: Vec<(u32, BlockCopy)>,
-    /// The previous context: its last state changes are delivered later.
+    /// The previous context, whose last state changes are delivered later.
     replaced: Option<ContextId>,
 }
 
@@ -400,13 +401,13 @@ impl Copier {
         !self.broken && self.state() == CtxState::Running
     }
 
-    /// Returns `true` if a task failed, and there is no new context yet.
+    /// Returns `true` if a task has failed, and no new context has been started yet.
     #[inline]
     pub(super) fn is_broken(&self) -> bool {
         self.broken
     }
 
-    /// Postpones the copy of this slot until there is a new context.
+    /// Postpones the copy of this slot until a new context has been started.
     #[cold]
     pub(super) fn postpone(&mut self, slot: u32, copy: BlockCopy) {
         self.repeat.push((slot, copy));
@@ -467,7 +468,7 @@ pub(crate) struct StripeMemory {
 }
 
 impl StripeMemory {
-    /// Allocates this many buffers after `first` unused bytes, and exports them for the targets.
+    /// Allocates this number of buffers, preceded by `first` unused bytes, and exports them for the targets.
     pub(crate) fn allocate(
         device: &Device,
         geometry: Geometry,
@@ -531,7 +532,7 @@ impl StripeBuffer {
         3 * u64::from(geometry.half_block_size())
     }
 
-    /// The buffer of this number; buffer 0 is at offset `first`.
+    /// The buffer with this index; buffer 0 is at offset `first`.
     pub(crate) fn of(geometry: Geometry, first: u64, number: u64) -> Self {
         Self {
             begin: first + number * Self::size(geometry),
@@ -550,7 +551,8 @@ impl StripeBuffer {
     }
 }
 
-/// The private memory of a worker. Each slot has the payloads of a stripe's three chunks, one after the other, or a stored block in the reference's form.
+/// The private memory of a worker. Each slot contains the payloads of a stripe's three chunks, contiguously, or a
+/// stored block in the reference's form.
 pub(super) struct PrivateMemory {
     region: Arc<MemoryRegion>,
     mmap: Mmap,
@@ -665,7 +667,7 @@ mod tests {
         let region = MemoryRegion::new(4096).expect("memory");
         let readable = Mmap::register(&device, region, Access::LOCAL_READ_WRITE).expect("map");
         let read_only = PrivateMemory::read_only(&device, geometry, 2);
-        // As many as one context needs: a new context reuses those of the last.
+        // Bufs for a single context: a new context reuses those of the previous one.
         let inventory = BufInventory::new(4).expect("bufs");
         let memory = CopyMemory {
             inventory: &inventory,

@@ -1,4 +1,4 @@
-//! Targets that hold something else than what they were given: in a set, and in the reference's form of blocks.
+//! Targets whose contents differ from what was written: in a set, and with blocks in the reference's form.
 
 use conformance::target::{Fault, Kept};
 use doca::ErrorCode;
@@ -11,7 +11,7 @@ use crate::{
 
 const STORED: usize = 2 * HALF;
 
-/// Recovery reads never, by data_2, and by data_1 and data_2 in turn.
+/// No recovery reads, recovery of data_2, and recovery of data_1 and data_2 alternately.
 const RECOVERIES: [&str; 3] = [
     "--trigger-recovery-read-every-n 0",
     "--trigger-recovery-read-every-n 1",
@@ -37,7 +37,7 @@ enum Damage {
     Stale,
 }
 
-/// One for each block: records and payloads at both ends of a chunk.
+/// For each block one kind: records and payloads at both ends of a chunk.
 const DAMAGES: [Damage; 8] = [
     Damage::Bit(2),
     Damage::Bit(200),
@@ -50,12 +50,12 @@ const DAMAGES: [Damage; 8] = [
 ];
 const BLOCKS: u64 = DAMAGES.len() as u64;
 
-/// A set, with what the damages need.
+/// A set, with the further storages that the damages need.
 struct Samples {
     content: Vec<u8>,
     /// Storages that hold the content.
     set: [Kept; 3],
-    /// The same before the last writes.
+    /// The set's storages before the last writes.
     before: [Kept; 3],
     /// Storages of another set with the same content.
     other: [Kept; 3],
@@ -95,7 +95,7 @@ impl Samples {
     }
 }
 
-/// Reads a block into memory that holds something else, and requires that nothing is written if that fails.
+/// Reads a block into memory with other contents, and checks that they are unchanged if the read fails.
 fn read(deployment: &mut Deployment, block: usize) -> Result<Vec<u8>, ErrorCode> {
     let initiator = &mut deployment.initiator;
     let length = BLOCKS as usize * LOGICAL;
@@ -127,7 +127,7 @@ fn wrong_chunk_of_any_target_is_never_returned_and_is_repaired() {
                 }
             }
             let end = deployment.end();
-            // A read of the data chunks does not notice a wrong parity chunk.
+            // A read of the data chunks does not detect a wrong parity chunk.
             let is_seen = (args, target) != (RECOVERIES[0], 2);
             let mut repaired = [0; 3];
             if is_seen {
@@ -220,12 +220,12 @@ fn late_writes_of_a_target_are_never_returned() {
     deployment.end();
 }
 
-// Stored blocks of the reference's form: impossible sizes are detected, and nothing else.
+// Stored blocks of the reference's form: only invalid sizes can be detected.
 
 #[test]
 fn headers_with_too_large_sizes_are_refused() {
     let stripes = Stripes::of(&text(BLOCKS, STORED));
-    // Original and compressed size, with a parity that is right.
+    // Original and compressed size, with correct parity.
     let claims: [(u32, u32); 6] = [
         (0, 0),
         (1025, 100),
@@ -257,7 +257,7 @@ fn lz4_data_that_is_shorter_or_longer_than_the_block_is_an_error() {
     ] {
         refused_without_a_byte(&stored_block(&data), what);
     }
-    // The same block without the defect.
+    // The same block without the corruption.
     let stripes = Stripes::of_stored(&[stored_block(&run(STORED))]);
     let mut deployment = Plan::reference(&stripes.0, "").start();
     assert_eq!(deployment.initiator.io(Read, 0, 1), ErrorCode::SUCCESS);
@@ -274,7 +274,7 @@ fn stored_block(data: &[u8]) -> Vec<u8> {
     stored
 }
 
-/// A data block with bytes as they are.
+/// A data block with uncompressed bytes.
 fn raw(length: u32) -> Vec<u8> {
     let mut data = (length | 1 << 31).to_le_bytes().to_vec();
     data.resize(4 + length as usize, 7);

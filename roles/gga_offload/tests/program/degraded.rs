@@ -1,4 +1,4 @@
-//! Sets: targets that fail, I/O that continues without them, targets that rejoin, and their rebuild.
+//! Sets: failing targets, I/O that continues without them, targets that rejoin, and their rebuild.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::{
 
 const BLOCKS: u64 = 8;
 
-/// `IO_FAILED`, as a target says it.
+/// `IO_FAILED`, as encoded in a target's result.
 const FAILED: u32 = ErrorCode::IO_FAILED.0;
 
 /// The n-th I/O of a target fails.
@@ -34,7 +34,7 @@ fn two_contents(blocks: u64) -> (Vec<u8>, Vec<u8>) {
     (old, new)
 }
 
-/// Reads of these blocks, all at once.
+/// Reads of these blocks, all in flight at the same time.
 fn reads(blocks: u64) -> Vec<[u8; 64]> {
     let read = |block: u64| Repr {
         message_type: Read,
@@ -58,7 +58,7 @@ fn expect_errors(deployment: &mut Deployment, blocks: u64) {
     assert_eq!(initiator.bytes(0, length), vec![0xee; length]);
 }
 
-/// The state at the end, the number of detachments of this target, and the number of missed stripes.
+/// The final state, the number of detachments of this target, and the number of missed stripes.
 fn redundancy(end: &End, target: usize) -> (&str, u64, u64) {
     let redundancy = &end.statistics["redundancy"];
     (
@@ -161,7 +161,8 @@ fn two_unreadable_chunks_are_an_error_of_that_block_until_it_is_written() {
     }
 }
 
-/// Tests all targets in parallel: a deployment mostly waits for timeouts, which are long enough for a busy machine.
+/// Tests all targets in parallel: a deployment spends most of its time waiting for timeouts, which are long enough for
+/// a busy machine.
 #[test]
 fn unresponsive_target_is_detached() {
     let content = text(BLOCKS, LOGICAL);
@@ -227,7 +228,7 @@ fn ios_fail_without_data_if_two_targets_stay_away() {
         assert_eq!(redundancy(&end, pair.1).0, "failed", "{pair:?}");
         assert_eq!(end.statistics["failed_count"], 1 + BLOCKS);
         assert_eq!(end.statistics["degraded"]["impossible"], 1 + BLOCKS);
-        // The set is as it was, and comes back with all that was acknowledged.
+        // The set is unchanged, and the next session reads all acknowledged writes.
         let mut again = Plan::set(&end.kept, "").start();
         again.wait_for_log(LogEvent::TargetUpToDate(NAMES[pair.0]));
         let initiator = &mut again.initiator;
@@ -441,7 +442,7 @@ fn target_that_is_back_with_its_data_gets_only_what_it_has_missed() {
         deployment.write_content(&new[..5 * LOGICAL]);
         let kept = deployment.detached(target);
         deployment.replace(target, kept, Fault::None);
-        // It missed three, and two were not flushed when it was lost.
+        // The target missed three writes, and two were not flushed when it was lost.
         deployment.wait_for_log(LogEvent::RebuildStarted {
             target: name,
             stripes: 5,
@@ -479,7 +480,7 @@ fn older_copy_of_a_target_is_rebuilt_completely() {
 fn rebuilt_target_covers_another_failure() {
     let content = text(REJOIN_BLOCKS, LOGICAL);
     for (first, second) in PAIRS {
-        // It stores all blocks, and reads them for the rebuild of the first one; then it fails.
+        // The second target stores all blocks, and reads them for the rebuild of the first one; then it fails.
         let faults = [(first, fails(0)), (second, fails(2 * REJOIN_BLOCKS))];
         let plan = Plan::set(&blank(REJOIN_BLOCKS), "").faults(&faults);
         let mut deployment = plan.start();
@@ -507,7 +508,7 @@ fn every_replacement_target_persists_its_own_superblock() {
         let mut deployment = plan.start();
         deployment.write_content(&content);
         deployment.detached(target);
-        // It persists that it has nothing, and disconnects before it has anything.
+        // The target persists an empty superblock, and disconnects before it stores a chunk.
         deployment.replace(target, replacement(), fails(10));
         deployment.detached(target);
         deployment.replace(target, replacement(), Fault::None);
@@ -565,7 +566,7 @@ fn discarded_target_is_rebuilt_completely() {
     let before = written(&older);
     let set = overwritten(&before, &content);
     for (target, name) in NAMES.iter().enumerate() {
-        // It has older versions of the blocks, each of them whole.
+        // The target has older versions of the blocks, each of them complete.
         let mut kept = set.clone();
         kept[target].content.clone_from(&before[target].content);
         let mut deployment = Plan::set(&kept, &format!("--rebuild {name}")).start();

@@ -86,7 +86,7 @@ fn whole_blocks_of_releases_3_0_and_3_1_are_read_and_not_written() {
 #[test]
 fn flags_that_need_the_other_form_of_blocks_are_refused() {
     for (flags, values) in [
-        // Nothing is written to such targets.
+        // Such targets are not written.
         (
             "--placement whole-blocks --logical-block-size 896",
             ["--placement whole-blocks", "--logical-block-size"],
@@ -268,7 +268,7 @@ fn reads_of_blocks_that_were_never_written_are_errors() {
     end.expect_line(&["block 2", "never"]);
 }
 
-/// Reads a block of a set into memory that holds something else. Returns its content.
+/// Reads a block of a set into memory with other contents. Returns the block's content.
 fn read_logical(deployment: &mut Deployment, block: u64) -> Result<Vec<u8>, ErrorCode> {
     let initiator = &mut deployment.initiator;
     let offset = block as usize * LOGICAL;
@@ -332,7 +332,7 @@ fn new_set_is_scrubbed_once_and_stays_unwritten() {
 
 #[test]
 fn ios_on_one_block_at_a_time_do_not_tear_it() {
-    // Requests of one worker reach all targets in one order; those of two workers interleave.
+    // Requests of one worker reach all targets in the same order; requests of two workers interleave.
     let args = "--trigger-recovery-read-every-n 2";
     for plan in [Plan::reference(&empty(4), args), Plan::set(&blank(4), args)] {
         ios_on_one_block(plan.workers(2).start());
@@ -397,7 +397,7 @@ fn content_that_cannot_be_fetched_fails_its_write_and_no_other() {
         initiator.withdraw_memory();
         assert_ne!(initiator.io_at(Write, 1024, TAIL, 1024), ErrorCode::SUCCESS);
         assert_eq!(initiator.io_at(Write, 1024, 0, 2048), ErrorCode::SUCCESS);
-        // Good and bad writes and some reads at once: a DMA task that fails takes others down with it.
+        // Valid and invalid writes and some reads concurrently: a DMA task that fails also causes others to be flushed.
         for round in 0..60 {
             let fails = |lane: u64| (lane * 7 + round * 3) % 5 < 2;
             let requests: Vec<_> = (0..8)
@@ -440,7 +440,7 @@ fn logged_without_effect(fault: Fault, value: &str) {
     }
     let end = deployment.end();
     end.expect_line(&["data_2", value]);
-    // Taken for the result of a read, it would show as a corrected chunk.
+    // If it was mistaken for the result of a read, it would be counted as a corrected chunk.
     assert_eq!(end.statistics["corrected"], serde_json::json!([0, 0, 0]));
 }
 

@@ -35,7 +35,7 @@ use wire::stored_block::ChunkRecord;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// `--cpu` flags for this many workers, on different CPUs as long as there are some.
+/// `--cpu` flags for this number of workers, on different CPUs if possible.
 fn cpus(workers: u32) -> String {
     let usable = deployment::allowed_cpus().expect("affinity");
     let cpus = usable.iter().cycle().take(workers as usize);
@@ -49,7 +49,7 @@ fn command(args: &str) -> Command {
     command
 }
 
-/// How a deployment is started.
+/// Configuration of a deployment.
 struct Plan {
     /// Storages of data_1, data_2 and data_p.
     kept: [Kept; 3],
@@ -154,7 +154,7 @@ struct Deployment {
 }
 
 impl Deployment {
-    /// Reads blocks one by one from block 0, and compares them with `content`.
+    /// Reads blocks individually, from block 0 on, and compares them with `content`.
     fn expect_content(&mut self, content: &[u8]) {
         let initiator = &mut self.initiator;
         let size = initiator.details.block_size as usize;
@@ -243,7 +243,7 @@ impl Deployment {
         ended.join().expect("a target")
     }
 
-    /// Starts a target with this storage in the place of one that has ended.
+    /// Starts a target with this storage in place of one that has exited.
     fn replace(&mut self, target: usize, kept: Kept, fault: Fault) {
         let script = script(HALF, fault, Some(u32::MAX), self.features);
         self.targets[target] = serve(script, target, kept, &self.ports, &self.recorder);
@@ -254,7 +254,7 @@ impl Deployment {
         wait_for_log(&self.service, event);
     }
 
-    /// The initiator leaves in the middle of its session; what the service logged.
+    /// Disconnects the initiator during its session; returns the service's log.
     fn abandon(self) -> String {
         let Self {
             initiator,
@@ -273,7 +273,7 @@ impl Deployment {
         service.stderr()
     }
 
-    /// Ends the session in good order.
+    /// Ends the session cleanly.
     fn end(self) -> End {
         let Self {
             initiator,
@@ -364,7 +364,7 @@ impl Stripes {
         Self::of_stored(&blocks.collect::<Vec<_>>())
     }
 
-    /// Stripes of stored blocks as they are.
+    /// Stripes with these stored blocks.
     fn of_stored(blocks: &[Vec<u8>]) -> Self {
         let mut halves: [Vec<u8>; 3] = Default::default();
         for block in blocks {
@@ -382,8 +382,8 @@ impl Stripes {
         [&self.0[0][range.clone()], &self.0[1][range]].concat()
     }
 
-    /// Contents of targets with whole blocks, as releases 3.0 and 3.1 place them: each chunk where the stored block has it, parity at
-    /// both places, and other bytes in the rest.
+    /// Contents of targets with whole blocks, as releases 3.0 and 3.1 place them: each chunk at its offset in the
+    /// stored block, parity at both offsets, and other bytes elsewhere.
     fn whole_blocks(&self) -> [Vec<u8>; 3] {
         let whole = |target: usize| {
             let chunks = self.0[target].chunks(HALF);
@@ -445,7 +445,7 @@ fn split(target: usize, chunk: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// Epoch and number of a chunk, which must be valid, and its payload; (0, 0) for one that was never written.
+/// Epoch and number of a chunk, which must be valid, and its payload; (0, 0) for a chunk that was never written.
 fn stamped(kept: &Kept, target: usize, stripe: usize) -> ((u64, u64), &[u8]) {
     let chunk = chunk(kept, stripe);
     let (payload, bytes) = split(target, chunk);
@@ -477,7 +477,8 @@ fn stamped(kept: &Kept, target: usize, stripe: usize) -> ((u64, u64), &[u8]) {
     ((record.epoch, record.number), payload)
 }
 
-/// Requires that these targets have valid chunks of all blocks, of the same write each, with this content. Of a Vandermonde matrix.
+/// Checks that these targets have valid chunks of all blocks, with equal stamps per block, and this content. For a
+/// Vandermonde matrix.
 fn expect_chunks(kept: &[Kept; 3], targets: &[usize], content: &[u8]) {
     for (stripe, block) in content.chunks(LOGICAL).enumerate() {
         let (first, second) = block.split_at(LOGICAL / 2);
@@ -509,7 +510,7 @@ struct Lane {
 }
 
 impl Lane {
-    /// The answer that has arrived; waits for the next one.
+    /// Returns the answer that has arrived, and makes the lane wait for the next one.
     fn take_answer(&self) -> Repr {
         let mut bytes = [0; io_message::SIZE];
         let length = self.incoming.read_data(&mut bytes).expect("readable");
@@ -527,7 +528,7 @@ struct Initiator {
     lanes: Vec<Lane>,
     fast_paths: Vec<(Consumer, Producer)>,
     pe: Pe,
-    /// Its export gives the service access to the memory.
+    /// Kept, because its export gives the service access to the memory.
     _mmap: Mmap,
     messages: Mmap,
     /// The memory that the service reads and writes.
@@ -617,7 +618,7 @@ impl Initiator {
         self.fast_paths.push((consumer, producer));
     }
 
-    /// Neighbouring lanes are of different workers.
+    /// Adjacent lanes belong to different workers.
     fn make_lanes(&mut self) {
         let running = || {
             let mut paths = self.fast_paths.iter();
@@ -679,8 +680,8 @@ impl Initiator {
         }
     }
 
-    /// Sends these messages at once, at most as many as there are lanes, and returns the answers by the
-    /// order of their user data.
+    /// Sends these messages together, at most as many as there are lanes, and returns the answers in the order of their
+    /// user data.
     fn exchange(&mut self, messages: &[[u8; io_message::SIZE]]) -> Vec<Repr> {
         let whole: Vec<_> = messages
             .iter()
@@ -811,7 +812,7 @@ impl Initiator {
         self.io_at(IoMessageType::Flush, 0, 0, 0)
     }
 
-    /// Removes access to the last page: the bytes from [`TAIL`] on cannot be copied any more.
+    /// Removes access to the last page: the bytes from [`TAIL`] on can no longer be copied.
     fn withdraw_memory(&mut self) {
         let tail = self.memory.as_ptr().wrapping_add(TAIL as usize);
         // SAFETY: a page of the region, of which this test has no reference, and which it does not use any more.

@@ -1,4 +1,5 @@
-//! Versions of chunks on the targets: what is written, what is retired, and how a set is settled after an unclean shutdown.
+//! Versions of chunks on the targets: written versions, retired versions, and settling of a set after an unclean
+//! shutdown.
 
 use std::collections::HashMap;
 
@@ -16,7 +17,7 @@ use crate::{
     written,
 };
 
-/// Requests that the targets got, in their order.
+/// Requests received by the targets, in order.
 fn requests(end: &End) -> impl Iterator<Item = Recorded> {
     let messages = end.recorder.messages().into_iter();
     messages.filter(|message| !message.is_result)
@@ -64,9 +65,10 @@ fn every_write_is_a_version_of_one_chunk_on_each_target() {
     expect_chunks(&end.kept, &[0, 1, 2], &content);
 }
 
-/// Requires that a retired number is above no write that any target has not completed, and that was not flushed on all of them since.
+/// Checks that a retired number exceeds no write that some target has not completed, or that has not been flushed on
+/// all targets since then.
 fn expect_retired_writes_are_durable(messages: &[Recorded]) {
-    /// Numbers of chunks that are made again, which replace nothing that is needed.
+    /// Numbers of rewritten chunks, which replace no version that is needed.
     const REPAIRS: u64 = 1;
     // Writes by number: positions of their last result, and of their first request.
     let mut completed: HashMap<u64, [Option<usize>; 3]> = HashMap::new();
@@ -226,8 +228,8 @@ impl Generations {
         stamped(&self.sets[generation][0], 0, BLOCK).0
     }
 
-    /// The set after an unclean shutdown in which each target has the versions of the block up to this generation, from the first one on. All other blocks
-    /// are of the third generation.
+    /// The set after an unclean shutdown in which each target has the versions of the block up to the given generation.
+    /// All other blocks are of the third generation.
     fn interrupted(&self, generations: [usize; 3]) -> [Kept; 3] {
         let mut kept = self.sets[2].clone();
         for (target, kept) in kept.iter_mut().enumerate() {
@@ -308,7 +310,7 @@ fn earlier_versions_are_read_where_no_two_chunks_are_of_the_same_write() {
         let asked: Vec<_> = requests(&end)
             .filter(|it| it.io.message_type == ReadBefore)
             .collect();
-        // The version before the newest one of all makes a pair.
+        // The version before the newest one is on two targets.
         let newest = has.iter().position(|&generation| generation == 2);
         assert_eq!(asked.len(), 1, "{has:?}: {asked:?}");
         assert_eq!(Some(asked[0].target), newest, "{has:?}");
@@ -340,7 +342,7 @@ fn interrupted_write_is_settled_without_being_read() {
     let end = deployment.end();
     let stamps = [0, 1, 2].map(|target| stamped(&end.kept[target], target, BLOCK).0);
     assert_eq!(stamps, [stamps[0]; 3]);
-    // Nothing is left to settle in the next session.
+    // The next session has no stripes to settle.
     let end = Plan::set(&end.kept, "").start().end();
     assert_eq!(
         end.statistics["redundancy"]["settled_stripes"],

@@ -73,7 +73,8 @@ pub struct Extent {
 
 /// Fills local memory with expected content, and compares local memory with it.
 ///
-/// Local memory is shared with the storage, which may write at any time. So it is copied in pieces, and the copy is compared.
+/// Local memory is shared with the storage, which may write at any time. Therefore it is copied in pieces, and the copy
+/// is compared.
 #[derive(Debug)]
 pub struct Validator {
     content: Content,
@@ -184,7 +185,7 @@ fn local(extent: Extent, place: Place, offset: usize) -> usize {
     (extent.local_offset + (place.storage_offset - extent.storage_offset)) as usize + offset
 }
 
-/// Distance between the position words of neighbouring pairs: odd, and with no long runs of equal bits.
+/// Distance between the position words of adjacent pairs: odd, and without long runs of equal bits.
 const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// Bytes of a pair of words, the unit in which the pattern repeats its structure.
@@ -415,7 +416,7 @@ mod tests {
         bytes
     }
 
-    /// Returns `true` if every whole 8-byte word differs, so that torn mixtures are detected, too.
+    /// Returns `true` if every whole 8-byte word differs, so that torn mixtures are also detected.
     fn differ_in_every_word(a: &[u8], b: &[u8]) -> bool {
         a.as_chunks::<8>()
             .0

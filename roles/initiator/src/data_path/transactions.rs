@@ -1,4 +1,5 @@
-//! The transactions of one worker: the next request of each, and the handling of results. No contexts, no tasks, no I/O.
+//! The transactions of one worker: the next request of each, and the handling of results. It has no contexts or tasks,
+//! and does no I/O.
 //!
 //! A transaction is one read, one write, or a write followed by a read of the same blocks. It has one request in
 //! flight at a time, whose number at the worker's endpoint is that of the transaction's slot.
@@ -87,7 +88,7 @@ impl Transactions {
             },
             local_places: Pool::new(share.local_slots),
             passes: if counts_passes {
-                // No more slots are visited than there are operations, and the first slots are visited first.
+                // At most as many slots are visited as there are operations, and the first slots are visited first.
                 vec![0; share.ios.min(task.operations) as usize].into()
             } else {
                 Box::default()
@@ -156,7 +157,7 @@ impl Transactions {
         self.in_flight == 0 && (self.halted || self.completed == self.task.operations)
     }
 
-    /// Stops: transactions in flight complete, and no further ones begin.
+    /// Stops the worker: transactions in flight complete, and no further ones begin.
     pub fn halt(&mut self) {
         self.halted = true;
     }
@@ -180,7 +181,7 @@ impl Transactions {
         if self.halted || self.started == self.task.operations {
             return Ok(None);
         }
-        // There are no more transactions than storage slots or local slots.
+        // The number of transactions does not exceed the number of storage slots or local slots.
         let (Some(storage_place), Some(local_place)) =
             (self.storage_places.take(), self.local_places.take_warm())
         else {
@@ -337,7 +338,7 @@ impl Transactions {
         self.end = now;
     }
 
-    /// Ends a transaction without counting it. Its slots stay allocated, because the run has failed.
+    /// Ends a transaction without counting it. Its slots remain allocated, because the run has failed.
     fn abandon(&mut self, index: usize) {
         self.slots[index].direction = None;
         self.in_flight -= 1;
@@ -475,7 +476,7 @@ mod tests {
         SwapWrites(u64, u64),
         /// A block keeps the data of an earlier pass.
         Replay,
-        /// Reads succeed and transfer nothing.
+        /// Reads succeed without transferring data.
         IgnoreReads,
         /// Reads transfer all but the last byte.
         ShortReads,
@@ -804,7 +805,7 @@ mod tests {
         let now = Instant::now();
         let first = transactions.begin(0, now).expect("begun").expect("a write");
         let second = transactions.begin(1, now).expect("begun").expect("a write");
-        // The first transaction's read is in flight when the run is stopped, and the second one's write.
+        // When the run is stopped, the first transaction's read and the second one's write are in flight.
         let result = bench.storage.serve(first);
         let read = transactions.advance(0, result).expect("written");
         transactions.halt();
@@ -922,7 +923,8 @@ mod tests {
                             visits[(offset / io) as usize] += 1;
                         }
                         assert!(visits.iter().all(|count| *count >= 2), "{what}: {visits:?}");
-                        // The workers run one after the other here, so the first visits are in the order of the storage.
+                        // The workers run one after the other in this test, so the first visits are in the order of the
+                        // storage.
                         let mut seen = std::collections::HashSet::new();
                         let first: Vec<_> = sandbox
                             .storage

@@ -176,7 +176,7 @@ enum Io {
     Twice,
     /// Responds with the offset of another I/O.
     WrongOffset,
-    /// Does not answer this I/O or later ones.
+    /// Answers neither this I/O nor later ones.
     Ignore,
     /// Disconnects, with all contexts.
     Leave,
@@ -186,10 +186,10 @@ enum Io {
 #[derive(Clone, Debug)]
 struct Script {
     details: StorageDetails,
-    /// Reaction to the I/O with this number and, for lasting reactions, to later ones.
+    /// Reaction to the I/O with this number and, for permanent reactions, to later ones.
     io: (u32, Io),
     refuse: Option<MessageType>,
-    /// Request that is not answered.
+    /// Request to which the service does not respond.
     ignore: Option<MessageType>,
     release: Release,
 }
@@ -218,7 +218,7 @@ struct Record {
     consumers: Vec<usize>,
     /// All I/O requests, with the index of the worker that received each.
     ios: Vec<(usize, Repr)>,
-    /// Their bytes.
+    /// The bytes of the messages.
     messages: Vec<[u8; SIZE]>,
     /// Address of the initiator's memory.
     memory_address: u64,
@@ -226,7 +226,7 @@ struct Record {
     left: bool,
 }
 
-/// A service on a thread of its own, for one session.
+/// A service on a separate thread, for one session.
 struct Service {
     channel: String,
     thread: Option<JoinHandle<Record>>,

@@ -122,7 +122,7 @@ fn two_workers_share_the_storage() {
         details,
         ..Script::default()
     });
-    // Both on one CPU, for machines with a single one.
+    // Both roles run on one CPU, for machines with a single CPU.
     let cpu = usable_cpu();
     let args = [
         "--cpu",
@@ -384,7 +384,7 @@ fn no_service_is_an_error_after_the_control_timeout() {
     let ended = Initiator::start("initiator-test-no-service", &["--control-timeout", "1"])
         .end()
         .failed_with(&["\"initiator-test-no-service\"", "DOCA_ERROR_TIME_OUT"]);
-    // The attempts, of which there are several, are announced once and not logged individually.
+    // The retries are announced once, and not logged individually.
     let named = ended
         .stderr
         .lines()
@@ -534,7 +534,7 @@ fn interrupted_run_with_an_unresponsive_service_ends() {
 #[test]
 fn interruption_without_a_service_ends_at_once() {
     let initiator = Initiator::start("initiator-test-never", &["--control-timeout", "50"]);
-    // Before the handlers are installed, the default action applies, which is bounded, too.
+    // Before the handlers are installed, the default action applies, whose duration is also bounded.
     std::thread::sleep(Duration::from_millis(700));
     initiator.interrupt();
     let ended = initiator.end();

@@ -1,16 +1,17 @@
-//! Reads, writes and syncs of one file, from and to a memory region that devices use as well.
+//! Reads, writes and syncs of one file, from and to a memory region that devices also use.
 //!
 //! A [`Queue`] belongs to one thread. Operations are [pushed](Queue::push), [submitted](Queue::submit) as a batch, and
-//! complete in any order ([`next`](Queue::next)). With [`Queue::io_uring`] the kernel executes them asynchronously:
-//! one ring, with the file and the memory registered if the limits of the process allow that. [`Queue::blocking`]
-//! executes them with `pread` and `pwrite` inside `submit`, for systems without io_uring.
+//! complete in any order ([`next`](Queue::next)). With [`Queue::io_uring`] the kernel executes them asynchronously: one
+//! ring, with the file and the memory registered if the limits of the process permit it. [`Queue::blocking`] executes
+//! them with `pread` and `pwrite` inside `submit`, for systems without io_uring.
 //!
-//! The kernel executes a sync on a thread of its own, which first has to get a CPU: about 10 us on top of an `fdatasync`
-//! of 30 us. A sync that is alone is therefore executed inside `submit`, as long as the device is fast (`lone_sync`).
+//! The kernel executes a sync on a separate thread, which first has to be scheduled: this adds about 10 us to an
+//! `fdatasync` of 30 us. A sync without other operations in flight is therefore executed inside `submit`, as long as
+//! the device is fast (`lone_sync`).
 //!
-//! This is a crate of its own because of its `unsafe` code: the kernel gets addresses. They are those of a
-//! [`MemoryRegion`], to whose bytes no Rust reference exists, and which the queue keeps mapped until the last
-//! operation has completed.
+//! This is a separate crate because of its `unsafe` code: addresses are passed to the kernel. They are addresses of a
+//! [`MemoryRegion`], to whose bytes no Rust reference exists, and which the queue keeps mapped until the last operation
+//! has completed.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -83,14 +84,14 @@ impl Queue {
     ///
     /// # Errors
     ///
-    /// The system has no io_uring, or does not allow this process to use it (seccomp,
+    /// The system has no io_uring, or does not permit this process to use it (seccomp,
     /// `/proc/sys/kernel/io_uring_disabled`, a limit).
     pub fn io_uring(file: Arc<File>, memory: Arc<MemoryRegion>, depth: usize) -> io::Result<Self> {
         let ring = Ring::new(file, &memory, depth)?;
         Ok(Self::new(Engine::Ring(ring), memory, depth))
     }
 
-    /// Creates a queue that executes its operations itself, one after the other.
+    /// Creates a queue that executes its operations synchronously, in order.
     #[must_use]
     pub fn blocking(file: Arc<File>, memory: Arc<MemoryRegion>, depth: usize) -> Self {
         Self::new(Engine::Blocking(Blocking::new(file)), memory, depth)
@@ -121,7 +122,7 @@ impl Queue {
         };
         let end = range.memory_offset.checked_add(range.len);
         let is_inside = end.is_some_and(|end| end <= self.memory.len());
-        // The kernel transfers less than 2 GiB at once.
+        // The kernel transfers less than 2 GiB per operation.
         if is_inside && range.len <= i32::MAX as usize {
             self.pending.push((token, operation));
         } else {
@@ -139,7 +140,7 @@ impl Queue {
         !self.pending.is_empty()
     }
 
-    /// Submits the queued operations. Those that the kernel does not accept now are submitted by the next call.
+    /// Submits the queued operations. Operations that the kernel does not accept now are submitted by the next call.
     #[inline]
     pub fn submit(&mut self) {
         if self.in_flight == 0
@@ -150,8 +151,9 @@ impl Queue {
         }
         match &mut self.engine {
             Engine::Ring(ring) => {
-                // SAFETY: `push` has checked that ranges are inside the memory. It stays mapped until all operations have completed: the ring
-                // waits for them when it is dropped, before the memory, and the memory has no references that the kernel's reads and writes could contradict.
+                // SAFETY: `push` has checked that ranges are inside the memory. The memory remains mapped until all
+                // operations have completed: the ring waits for them when it is dropped, before the memory, and there
+                // are no references to the memory that the kernel's reads and writes could violate.
                 self.in_flight += unsafe { ring.submit(&mut self.pending, &self.memory) };
             }
             Engine::Blocking(blocking) => {
@@ -163,7 +165,8 @@ impl Queue {
         }
     }
 
-    /// Executes the only pending operation, a sync, with none in flight, or has it timed. Returns `true` if it was executed.
+    /// Executes the only pending operation if it is a sync and no operation is in flight, or has the sync timed.
+    /// Returns `true` if it was executed.
     fn sync_alone(&mut self, token: u64) -> bool {
         let Engine::Ring(ring) = &self.engine else {
             return false;
@@ -180,7 +183,7 @@ impl Queue {
         true
     }
 
-    /// Measures the lone sync in flight, if that has completed. Its token is not used again before.
+    /// Measures the lone sync in flight, if it has completed. Its token is not reused before.
     #[cold]
     fn measure(&mut self, token: u64, start: Instant) {
         if self
@@ -193,7 +196,7 @@ impl Queue {
         }
     }
 
-    /// Completes the queued operations with this error.
+    /// Completes all queued operations with this error.
     pub fn fail_pending(&mut self, error: Errno) {
         for (token, _) in self.pending.drain(..) {
             let result = Err(error);
@@ -253,12 +256,12 @@ impl Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        // The kernel may still write to the memory.
+        // Until then, the kernel may write to the memory.
         self.drain();
     }
 }
 
-/// Executes operations one after the other.
+/// Executes operations synchronously, in order.
 #[derive(Debug)]
 struct Blocking {
     file: Arc<File>,
@@ -278,7 +281,8 @@ impl Blocking {
         let fd = self.file.as_raw_fd();
         let offset = |range: Range| i64::try_from(range.file_offset).unwrap_or(i64::MAX);
         let count = match operation {
-            // SAFETY: the vector is of bytes inside the memory, which is mapped, and of which there are no references.
+            // SAFETY: the vector refers to bytes inside the memory, which is mapped, and to which there are no
+            // references.
             Operation::Read(range) => unsafe {
                 libc::preadv2(fd, &vector(range), 1, offset(range), 0)
             },
@@ -296,20 +300,20 @@ impl Blocking {
     }
 }
 
-/// Longest duration of a sync after which the next is executed on the calling thread.
+/// Longest duration of a sync after which the next sync is executed on the calling thread.
 const FAST: Duration = Duration::from_millis(1);
 
 /// Execution of a lone sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Execution {
-    /// By the kernel, like other operations.
+    /// Executed by the kernel, like other operations.
     Asynchronous,
-    /// On the thread that submits it.
+    /// Executed on the submitting thread.
     Inline,
 }
 
-/// Chooses how to execute the next lone sync, based on the duration of the last one: a device that becomes slow blocks
-/// the thread for one sync only.
+/// Selects the execution of the next lone sync, based on the duration of the last one: a device that becomes slow
+/// blocks the thread only for one sync.
 #[derive(Debug, Default)]
 struct LoneSyncs {
     is_fast: bool,
@@ -334,7 +338,7 @@ impl LoneSyncs {
 /// Maximum number of operations per system call; the ring may have more in flight.
 const MOST_ENTRIES: usize = 1024;
 
-/// Maximum number of completions in a ring. Beyond that the kernel allocates memory for each.
+/// Maximum number of completions in a ring. The kernel allocates memory for each further one.
 const MOST_COMPLETIONS: usize = 65536;
 
 /// `IORING_ENTER_GETEVENTS`.
@@ -380,9 +384,9 @@ impl Ring {
             iov_base: memory.as_ptr().cast(),
             iov_len: memory.len(),
         };
-        // SAFETY: the memory stays mapped as long as the ring, by the contract of this type. Registration fails if the
-        // process may not pin that much memory (RLIMIT_MEMLOCK); the kernel then translates the addresses of each
-        // operation.
+        // SAFETY: the memory remains mapped as long as the ring exists, by the contract of this type. Registration
+        // fails if the process may not pin this amount of memory (RLIMIT_MEMLOCK); the kernel then translates the
+        // addresses of each operation.
         let has_memory = unsafe { submitter.register_buffers(&[vector]) }.is_ok();
         Ok(Self {
             ring,
@@ -423,7 +427,7 @@ impl Ring {
             }
             drop(queue);
             // Entries that the kernel does not accept now, because it is out of memory or waits for completions to be
-            // collected, stay in the submission queue for the next call.
+            // collected, remain in the submission queue for the next call.
             if self.ring.submit().is_err() && self.ring.submission().is_full() {
                 break;
             }
@@ -441,8 +445,8 @@ impl Ring {
             let _ = self.ring.submit();
         }
         if is_due {
-            // Makes the kernel post completions, without waiting.
-            // SAFETY: without an argument, the call touches no memory but the ring's.
+            // Makes the kernel post completions, without waiting. SAFETY: without an argument, the call accesses no
+            // memory except the ring's.
             let _ = unsafe {
                 self.ring
                     .submitter()
@@ -472,7 +476,7 @@ impl Ring {
     }
 
     fn readiness(&self) -> BorrowedFd<'_> {
-        // SAFETY: the ring owns the descriptor, and is borrowed as long as the result.
+        // SAFETY: the ring owns the descriptor, and is borrowed while the result exists.
         unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }
     }
 }
@@ -539,7 +543,7 @@ mod tests {
             let queue = kind(Arc::clone(&file), Arc::clone(&memory));
             (queue, file, memory)
         };
-        // Without io_uring, this is reported and the blocking queue alone is tested.
+        // Without io_uring, this is reported, and only the blocking queue is tested.
         let file = Arc::new(tempfile::tempfile().expect("a file"));
         let memory = MemoryRegion::new(4096).expect("memory");
         match Queue::io_uring(file, memory, 1) {

@@ -11,35 +11,36 @@ use crate::backing::Health;
 use crate::metadata::{Medium, Places};
 use crate::versions::{Reading, SlotArea, Tail, Versions, parse_slot};
 
-/// Maximum number of slots of a batch in memory, which costs no syncs: writes that wait for slots get some soon.
+/// Maximum number of slots of a batch in memory. It is small, because batches in memory need no syncs, and waiting
+/// writes should get slots soon.
 const MEMORY_BATCH: usize = 256;
 
 /// Preferred size of the memory for the slots of a batch in bytes.
 const BATCH: usize = 8 << 20;
 
-/// Preferred size of the memory for the places that are written at once in bytes.
+/// Preferred size of the memory for the places that are written together in bytes.
 const ROUND: usize = 4 << 20;
 
-/// Largest read of neighbouring slots in bytes.
+/// Largest read of adjacent slots in bytes.
 const LARGEST_READ: u64 = 256 << 10;
 
-/// Operations in flight.
+/// Maximum number of operations in flight.
 const DEPTH: usize = 32;
 
 /// Alignment of memory for direct I/O in bytes.
 const ALIGNMENT: usize = 4096;
 
-/// Takes the place of bytes that cannot be read: no record of a chunk begins with it.
+/// Replaces bytes that cannot be read; it is not the start of a valid chunk record.
 const FILLER: u8 = 0xA5;
 
 /// Result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
-    /// There is nothing to apply.
+    /// There are no versions to apply.
     Idle,
-    /// Reads of workers are waited for.
+    /// The batch waits for reads of workers.
     Reads,
-    /// Operations of the disk may be in flight.
+    /// Disk operations may be in flight.
     Disk,
 }
 
@@ -52,17 +53,17 @@ pub trait Apply {
     /// The medium failed.
     fn step(&mut self, all: bool) -> io::Result<Progress>;
 
-    /// `true` if there is no batch.
+    /// `true` without a current batch.
     fn is_between_batches(&self) -> bool;
 
-    /// Forgets all versions durably, if there is no batch. Their slots are freed by the next steps.
+    /// Discards all versions durably, if there is no batch. Their slots are freed by the next steps.
     ///
     /// # Errors
     ///
     /// The medium failed.
     fn forget(&mut self) -> io::Result<()>;
 
-    /// Waits for the operations of the disk that are in flight.
+    /// Waits for the disk operations in flight.
     fn wait(&mut self) {}
 }
 
@@ -177,7 +178,7 @@ pub struct FileLayout {
     pub slots: SlotArea,
 }
 
-/// Applies versions in a file. The tail is written to `records`, blocks and slots are read and written by `disk`.
+/// Applies versions in a file. The tail is written to `records`; blocks and slots are read and written by `disk`.
 #[derive(Debug)]
 pub struct FileApplier<D, M> {
     versions: Arc<Versions>,
@@ -206,9 +207,9 @@ pub struct FileApplier<D, M> {
 struct Sizes {
     /// Maximum number of slots in a batch.
     most: usize,
-    /// Bytes for a batch.
+    /// Size of the memory for a batch in bytes.
     batch: usize,
-    /// Bytes for a round.
+    /// Size of the memory for a round in bytes.
     round: usize,
 }
 
@@ -232,19 +233,19 @@ struct Entry {
     slot: u32,
     sequence: u64,
     block: u64,
-    /// Offset of its block in the memory.
+    /// Offset of the entry's block in the memory.
     memory: usize,
 }
 
-/// Neighbouring blocks that are written at once.
+/// Adjacent blocks that are written together.
 #[derive(Debug, Clone, Copy)]
 struct Run {
-    /// The range of the file, in whole units of read-modify-writes.
+    /// Range of the file, in whole units of read-modify-writes.
     begin: u64,
     end: u64,
     /// Offset of the range in the memory.
     memory: usize,
-    /// Its entries.
+    /// Index of the first entry of the run.
     first: usize,
     last: usize,
 }
@@ -258,7 +259,7 @@ enum Stage {
     SyncingSlots,
     /// Reading the slots.
     Loading,
-    /// Reading places that are written in part.
+    /// Reading places that are written partially.
     Merging,
     /// Writing places.
     Writing,
@@ -268,7 +269,7 @@ enum Stage {
 }
 
 impl<D: Disk, M: Medium> FileApplier<D, M> {
-    /// Number of bytes of memory that the disk needs for this.
+    /// Number of bytes of memory that the disk needs for these sizes.
     #[must_use]
     pub fn memory_size(layout: FileLayout) -> usize {
         let sizes = Sizes::new(layout);
@@ -368,7 +369,7 @@ impl<D: Disk, M: Medium> FileApplier<D, M> {
         self.disk.verify()
     }
 
-    /// Reads the slots of the batch, neighbours at once.
+    /// Reads the slots of the batch, adjacent ones together.
     fn load(&mut self) {
         self.entries.clear();
         let entries = &mut self.entries;
@@ -411,7 +412,7 @@ impl<D: Disk, M: Medium> FileApplier<D, M> {
         }
     }
 
-    /// Checks that the slots hold what was written to them, and sorts them by the places of their blocks.
+    /// Checks that the slots contain the data written to them, and sorts them by the places of their blocks.
     fn check_loaded(&mut self) -> io::Result<()> {
         for entry in &self.entries {
             self.memory
@@ -437,7 +438,7 @@ impl<D: Disk, M: Medium> FileApplier<D, M> {
         Ok(())
     }
 
-    /// Begins to write the next blocks to their places.
+    /// Starts writing the next blocks to their places.
     fn next_round(&mut self) -> io::Result<()> {
         if self.next_entry == self.entries.len() {
             self.begin(Stage::SyncingPlaces)?;
@@ -493,8 +494,9 @@ impl<D: Disk, M: Medium> FileApplier<D, M> {
         Ok(())
     }
 
-    /// Copies the blocks of the round over their places in memory, and writes them. A sector that could not be read is written only if one of the blocks has a part
-    /// of it: that repairs it, and its other part is replaced by bytes that are no chunk, so that the block there is found to be damaged.
+    /// Copies the blocks of the round over their places in memory, and writes them. A sector that could not be read is
+    /// written only if it contains a part of one of the blocks: this repairs the sector, and its other part is replaced
+    /// by bytes that are not a valid chunk, so that damage of the other block is detected.
     fn write(&mut self) -> io::Result<()> {
         let failed = |error: doca::Error| io::Error::other(error.to_string());
         let (block_size, content) = (self.layout.block_size as usize, self.layout.content_offset);
@@ -556,7 +558,7 @@ impl<D: Disk, M: Medium> Apply for FileApplier<D, M> {
     fn step(&mut self, all: bool) -> io::Result<Progress> {
         let result = self.advance(all);
         if let Err(error) = &result {
-            // Retired versions are applied late, but never without a sync that has succeeded.
+            // Retired versions may be applied late, but never without a successful sync.
             self.health
                 .fail(format_args!("versions of blocks: {error}"));
         }
@@ -589,11 +591,11 @@ impl<D: Disk, M: Medium> Apply for FileApplier<D, M> {
     }
 }
 
-/// Operations of a stage, a limited number of them in flight.
+/// Operations of a stage, with a limited number in flight.
 #[derive(Debug, Default)]
 struct Operations {
     all: Vec<DiskOperation>,
-    /// Number of those that were pushed.
+    /// Number of operations that were pushed.
     pushed: usize,
     completed: usize,
 }
@@ -603,7 +605,8 @@ impl Operations {
         self.all.push(operation);
     }
 
-    /// Submits operations and collects completions. Returns `true` if all have completed. Sectors that cannot be read are added to `unreadable`, if it is given.
+    /// Submits operations and collects completions. Returns `true` if all have completed. Sectors that cannot be read
+    /// are added to `unreadable`, if given.
     fn advance(
         &mut self,
         disk: &mut impl Disk,
@@ -648,7 +651,7 @@ impl Operations {
                     self.completed += 1;
                     continue;
                 }
-                // A part of a sector is repeated.
+                // A partially transferred sector is repeated.
                 Ok(count) => count - count % sector,
                 Err(Errno::INTR | Errno::AGAIN) => {
                     disk.push(completed.token, *operation);
@@ -685,7 +688,7 @@ impl Operations {
         }
     }
 
-    /// Reads each sector of a range on its own.
+    /// Reads each sector of a range separately.
     fn read_sectors(&mut self, range: Range, sector: usize) {
         for at in (0..range.len).step_by(sector) {
             self.push(DiskOperation::Read(Range {
@@ -789,7 +792,7 @@ mod tests {
         }
     }
 
-    /// Takes records.
+    /// Discards records.
     struct Nothing;
 
     impl Medium for Nothing {
@@ -847,14 +850,16 @@ mod tests {
         (before, content, health)
     }
 
-    /// First sector of block 3, with the end of block 2, and the one after its last whole one, with the beginning of block 4.
+    /// First sector of block 3, which also contains the end of block 2, and the sector after its last whole one, which
+    /// also contains the beginning of block 4.
     const FIRST: usize = 3 * BLOCK / SECTOR;
     const LAST: usize = 4 * BLOCK / SECTOR;
 
     #[test]
     fn unreadable_sectors_are_written_only_where_the_block_has_a_part_of_them() {
         let block = 3 * BLOCK..4 * BLOCK;
-        // One before the block and one after it in the same units of 4096 bytes, both of its ends, and one inside.
+        // A sector before the block and one after it in the same units of 4096 bytes, both of its ends, and a sector
+        // inside.
         let outside = [FIRST - 1, LAST + 1];
         for bad in [
             vec![],

@@ -1,12 +1,12 @@
 //! Blocks in a file or on a block device.
 //!
-//! An I/O goes through the staging buffer of its slot, in pieces if it is larger. A read is read from the disk and
-//! then transferred; a write is transferred and then written. A write that is not sector-aligned is a
-//! read-modify-write of whole file-system blocks under their locks, and so is the first write of a part of such a block
-//! ([`WrittenBlocks`]). The store is a state machine without threads and clocks; a [`Disk`] does the I/O.
+//! An I/O uses the staging buffer of its slot, in pieces if it is larger. The data of a read is read from the disk and
+//! then transferred; the data of a write is transferred and then written. A write that is not sector-aligned is a
+//! read-modify-write of whole file-system blocks under their locks, as is the first partial write of such a block
+//! ([`WrittenBlocks`]). The store is a state machine without threads and clocks; a [`Disk`] performs the I/O.
 //!
-//! With [`FileVersions`], a block is written to a slot for versions: the block first, then its record, all in writes of whole file-system blocks. Reads
-//! get each block from the slot with its newest version, or from its place.
+//! With [`FileVersions`], a block is written to a slot for versions: first the block, then its record, in writes of
+//! whole file-system blocks. Reads get each block from the slot with its newest version, or from its place.
 
 use std::collections::VecDeque;
 use std::io;
@@ -23,7 +23,7 @@ use super::{Completed, Disk, Extent, Io, Operation, Range, Step, Store};
 use crate::backing::{Health, WrittenBlocks};
 use crate::versions::{Full, Reading, SlotArea, SlotChecksum, Version, WorkerVersions};
 
-/// Maximum size of a worker's staging buffers in bytes, unless two sectors for each need more. They are pinned when a
+/// Maximum size of a worker's staging buffers in bytes, unless two sectors per buffer need more. They are pinned when a
 /// session begins, which takes time.
 const STAGING: usize = 16 << 20;
 
@@ -48,7 +48,7 @@ pub struct Layout {
 
 impl Layout {
     /// Computes the layout for this number of slots and this block size. `sector` and `fs_block` are powers of 2 of at
-    /// most 4096, the sector not the larger one.
+    /// most 4096, the sector must not be larger than `fs_block`.
     #[must_use]
     pub fn new(
         content_offset: u64,
@@ -88,7 +88,7 @@ pub struct FileStore<D: Disk> {
     scratch: Box<[u8]>,
 }
 
-/// Versions of blocks in a file, as a worker uses them.
+/// Versions of blocks in a file, as used by a worker.
 #[derive(Debug)]
 pub struct FileVersions {
     pub versions: WorkerVersions,
@@ -99,7 +99,7 @@ pub struct FileVersions {
     pub memory: Arc<MemoryRegion>,
 }
 
-/// Bytes of a staging buffer whose checksum is computed at once.
+/// Bytes of a staging buffer whose checksum is computed at a time.
 const SCRATCH: usize = 4096;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,18 +133,18 @@ struct Slot {
     /// Number of bytes of the span that the disk has read or written.
     moved: usize,
     held: Option<Held>,
-    /// Where a part of the blocks is read from.
+    /// Location from which a part of the blocks is read.
     located: Option<Located>,
-    /// Slot for the version that is written.
+    /// Slot for the version being written.
     version_slot: Option<u32>,
-    /// Of the completed pieces of the version.
+    /// Checksum of the completed pieces of the version.
     checksum: SlotChecksum,
 }
 
 /// Location of consecutive bytes of the storage in the file, while they are read.
 #[derive(Debug, Clone, Copy)]
 struct Located {
-    /// The first byte after them in the storage.
+    /// The first byte after the range in the storage.
     end: u64,
     /// Offset in the file minus offset in the storage, modulo 2^64.
     shift: u64,
@@ -202,13 +202,13 @@ impl Slot {
         true
     }
 
-    /// Offset in the storage of the first byte that is in no completed piece.
+    /// Offset in the storage of the first byte that is not in a completed piece.
     #[inline]
     fn position(&self) -> u64 {
         self.io.storage_offset + self.done
     }
 
-    /// Takes as much as the buffer holds for the current piece, and whole units of the file for its span.
+    /// Sets the current piece to as many bytes as fit in the buffer, and its span to whole units of the file.
     fn take_piece(&mut self, layout: Layout, unit: u64) {
         let mut left = u64::from(self.io.size) - self.done;
         let position = self.position();
@@ -230,7 +230,7 @@ impl Slot {
         self.moved = 0;
     }
 
-    /// Takes the next piece of a version, and the whole units of its slot for it: the last piece includes the record.
+    /// Sets the next piece of a version, and its span to whole units of the slot: the last piece includes the record.
     fn take_version_piece(&mut self, layout: Layout) {
         let left = u64::from(self.io.size) - self.done;
         let buffer = layout.buffer as u64;
@@ -240,13 +240,13 @@ impl Slot {
         } else if left > buffer {
             (buffer, buffer)
         } else {
-            // The record does not fit: leave some of the block for the last piece.
+            // The record does not fit: a part of the block is left for the last piece.
             let len = buffer - ALIGNMENT as u64;
             (len, len)
         };
         self.piece = piece;
         self.span = Span {
-            // From the slot's begin on, until there is a slot.
+            // Relative to the slot's start, until a slot is assigned.
             offset: self.done,
             len: len as usize,
             skew: 0,
@@ -305,7 +305,7 @@ impl<D: Disk> FileStore<D> {
         slot * self.layout.buffer
     }
 
-    /// Queues the rest of a slot's span.
+    /// Queues the remaining part of a slot's span.
     #[inline]
     fn push(&mut self, slot: usize, stage: Stage) {
         let memory_offset = self.buffer(slot);
@@ -367,7 +367,7 @@ impl<D: Disk> FileStore<D> {
         })
     }
 
-    /// Determines where the next bytes are read from: a slot, or places.
+    /// Determines the location from which the next bytes are read: a slot, or places.
     #[inline]
     fn locate(&mut self, slot: usize) {
         let it = &mut self.slots[slot];
@@ -463,7 +463,7 @@ impl<D: Disk> FileStore<D> {
         Step::Pending
     }
 
-    /// Starts a read-modify-write: locks and reads the sectors that the piece covers in part.
+    /// Starts a read-modify-write: locks and reads the sectors that the piece covers partially.
     fn merge(&mut self, slot: usize) -> Step {
         if self.lock(slot, Mode::Exclusive) {
             self.push(slot, Stage::Merging);
@@ -477,8 +477,8 @@ impl<D: Disk> FileStore<D> {
     #[inline]
     fn write(&mut self, slot: usize) -> Step {
         self.slots[slot].moved = 0;
-        // With sectors of one byte there are no partial writes; partial writes of other sectors hold their locks
-        // already.
+        // With sectors of one byte, there are no partial writes; partial writes of other sectors already hold their
+        // locks.
         if self.layout.sector == 1
             || self.slots[slot].held.is_some()
             || self.lock(slot, Mode::Shared)
@@ -509,7 +509,7 @@ impl<D: Disk> FileStore<D> {
         self.waiting.push_back(slot);
     }
 
-    /// Retries the locks that slots wait for.
+    /// Retries the locks for which slots wait.
     #[cold]
     fn retry_waiting(&mut self) {
         for _ in 0..self.waiting.len() {
@@ -538,7 +538,7 @@ impl<D: Disk> FileStore<D> {
         versions.is_some_and(|it| it.versions.is_waiting())
     }
 
-    /// Completes an I/O that waited.
+    /// Completes an I/O that was waiting.
     #[cold]
     fn complete_later(&mut self, slot: usize, code: ErrorCode) {
         self.give_up(slot);
@@ -551,7 +551,7 @@ impl<D: Disk> FileStore<D> {
         Step::Complete(result)
     }
 
-    /// Releases what an I/O holds. A version whose slot was not completed is not written.
+    /// Releases the locks and the slot of an I/O. A version whose slot was not completed has not been written.
     #[inline]
     fn give_up(&mut self, slot: usize) {
         self.unlock(slot);
@@ -567,7 +567,8 @@ impl<D: Disk> FileStore<D> {
         }
     }
 
-    /// Completes a flush or a durable write, if the next process will find the data: in the file that its path leads to.
+    /// Completes a flush or a durable write if the next process will find the data, i.e. if the path still refers to
+    /// the file.
     fn complete_durable(&mut self, slot: usize) -> Step {
         match self.disk.verify_path() {
             Ok(()) => self.complete(slot, ErrorCode::SUCCESS),
@@ -661,7 +662,7 @@ impl<D: Disk> FileStore<D> {
         self.complete(slot, ErrorCode::SUCCESS)
     }
 
-    /// Writes the piece alone, because its surroundings cannot be read: overwriting a bad sector is its repair.
+    /// Writes only the piece, because its surroundings cannot be read: overwriting a bad sector repairs it.
     #[cold]
     fn write_sectors(&mut self, slot: usize, error: Errno) -> Step {
         let it = &mut self.slots[slot];
@@ -671,7 +672,7 @@ impl<D: Disk> FileStore<D> {
         tracing::debug!(
             "read of {len} bytes at offset {offset}: {error}; only the sectors of the write are written"
         );
-        // Inside the range that is locked.
+        // Inside the locked range.
         it.span = Span {
             offset: offset + skew as u64,
             len: it.piece as usize,
@@ -693,7 +694,7 @@ impl<D: Disk> FileStore<D> {
             };
             return self.fail(slot, &error);
         }
-        // A part of a sector was done: repeat the whole sector.
+        // A sector was transferred partially: repeat the whole sector.
         let sector = self.layout.sector as usize;
         self.slots[slot].moved = moved - moved % sector;
         if !moved.is_multiple_of(sector) && count < sector {
@@ -813,7 +814,7 @@ impl<D: Disk> Store for FileStore<D> {
 
 impl<D: Disk> Drop for FileStore<D> {
     fn drop(&mut self) {
-        // The kernel may be writing sectors whose locks are held here.
+        // The kernel may still be writing sectors whose locks are held here.
         self.disk.drain();
         for slot in 0..self.slots.len() {
             if self.slots[slot].stage == Stage::WaitingToMerge {
@@ -831,7 +832,7 @@ const GRANULE: u64 = 4096;
 /// Number of locks. Granules at multiples of this distance share a lock.
 const LOCKS: u64 = 8192;
 
-/// Maximum length of a locked range: it uses no lock twice.
+/// Maximum length of a locked range, with which it does not use any lock twice.
 const LARGEST: u64 = GRANULE * (LOCKS - 1);
 
 const EXCLUSIVE: u32 = 1 << 31;
@@ -873,7 +874,7 @@ impl SectorLocks {
         let granules = granules(offset, len);
         for granule in granules.clone() {
             if !self.try_one(mode, granule) {
-                // In locking order; the order of release does not matter.
+                // In locking order; the order of release is irrelevant.
                 (*granules.start()..granule).for_each(|granule| self.unlock_one(mode, granule));
                 return None;
             }
@@ -1186,7 +1187,7 @@ mod tests {
     fn failed_disk_operation_fails_only_its_own_io() {
         type Fails = fn(DiskOperation) -> bool;
         let write = |durable| Operation::Write { durable };
-        // A block is a sector and a part of one: writing it reads, modifies and writes both.
+        // A block is a sector and a part of another: writing it reads, modifies and writes both.
         let cases: [(&str, Operation, usize, Fails); 6] = [
             ("read", Operation::Read, BLOCK, is_read),
             ("merge", write(false), BLOCK, is_read),
@@ -1290,7 +1291,7 @@ mod tests {
         let mut expected = vec![0; 4096];
         expected[512..1536].fill(1);
         assert!(medium.read(0, 4096) == expected);
-        // The write must consist of whole sectors, which this one does not.
+        // The write must consist of whole sectors, but this I/O does not.
         let code = medium.io(is_read, write, 512, &mut [1; 1000]);
         assert_eq!(code, ErrorCode::IO_FAILED);
     }

@@ -16,7 +16,7 @@ pub struct VersionedMemoryStore {
     transactions: Box<[Transaction]>,
     /// Writes that wait for slots, in order.
     waiting: VecDeque<usize>,
-    /// Steps of writes that waited.
+    /// Next steps of writes that were waiting.
     ready: VecDeque<(usize, Step)>,
 }
 
@@ -25,17 +25,17 @@ struct Transaction {
     io: Io,
     /// Number of bytes of the I/O in completed transfers.
     done: u64,
-    /// Number of bytes in the current one.
+    /// Number of bytes in the current transfer.
     piece: u64,
     held: Held,
 }
 
-/// Slot or reading that an I/O holds.
+/// Slot or read that an I/O holds.
 #[derive(Debug, Clone, Copy)]
 enum Held {
     Nothing,
     Reading(Reading),
-    /// The slot that is written.
+    /// The slot being written.
     Slot(u32),
 }
 
@@ -99,7 +99,7 @@ impl VersionedMemoryStore {
         })
     }
 
-    /// Transfers a block into a slot; `None` if there is none yet.
+    /// Transfers a block into a slot; `None` if no slot is available yet.
     #[inline]
     fn write(&mut self, slot: usize) -> Option<Step> {
         let it = &mut self.transactions[slot];
@@ -133,7 +133,7 @@ impl Store for VersionedMemoryStore {
                 Step::Pending
             }),
             Operation::Write { .. } => Step::Complete(ErrorCode::NOT_PERMITTED),
-            // Memory has no durability to wait for.
+            // A flush completes immediately, because memory is not durable.
             Operation::Flush => {
                 if io.retired != 0 {
                     self.versions.retire(io.version.epoch, io.retired);

@@ -1,9 +1,9 @@
-//! Power failures at any moment: possible disk contents afterwards, with all flushed data present.
+//! Power failures at any time: possible disk contents afterwards, which must include all flushed data.
 //!
 //! A [`FileStore`] and the superblocks of a backing file use a [`Recorder`], which completes operations in any order
-//! and records when each was submitted and completed. Crash states are derived from that as disks and kernels produce
-//! them: each sector of 512 bytes holds the data made durable by the last sync, or the data of any later write,
-//! independently of other sectors. A sector of a superblock that is being written may hold garbage.
+//! and records when each was submitted and completed. Crash states are derived from this, with the semantics of disks
+//! and kernels: each sector of 512 bytes contains the data made durable by the last sync, or the data of any later
+//! write, independently of other sectors. A sector of a superblock that is being written may contain garbage.
 
 mod versions;
 
@@ -37,20 +37,20 @@ const SLOTS: usize = 8;
 const WRITES: u32 = 200;
 const FLUSHES: u32 = 20;
 const RECORDS: u64 = 10;
-/// Number of random combinations of sectors per moment.
+/// Number of random combinations of sectors per point in time.
 const RANDOM_STATES: usize = 12;
 
-/// Steps omitted on purpose, to check that the test detects it.
+/// Steps omitted on purpose, to check that the test detects their absence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Omission {
     Nothing,
     /// Syncs complete without effect.
     Sync,
-    /// Durable writes are treated like others.
+    /// Durable writes are treated like other writes.
     Fua,
     /// Superblocks are not synced.
     RecordSync,
-    /// Superblocks are always written to the same slot.
+    /// Superblocks are always written to the same place.
     OnePlace,
     /// Applied versions are not synced at their places.
     ApplySync,
@@ -104,7 +104,7 @@ impl Journal {
         self.image[it.offset..it.offset + it.bytes.len()].copy_from_slice(&it.bytes);
     }
 
-    /// A sync that began at this time completes.
+    /// Completes a sync that began at this time.
     fn sync(&mut self, begun: usize) {
         let now = self.tick();
         for it in &mut self.writes {
@@ -122,7 +122,7 @@ struct Recorder(Rc<RefCell<Journal>>);
 impl Medium for Recorder {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let mut journal = self.0.borrow_mut();
-        // The page cache knows the rest of the sector.
+        // The page cache contains the remaining part of the sector.
         let sector = offset as usize - offset as usize % SECTOR;
         let sector = if journal.omission == Omission::OnePlace {
             RECORD_OFFSETS[0] as usize
@@ -204,7 +204,7 @@ impl Disk for Queue {
     }
 
     fn reap(&mut self) -> bool {
-        // Any number of those in flight.
+        // Complete any number of the operations in flight.
         while !self.in_flight.is_empty() && self.rng.u8(..3) != 0 {
             let InFlight {
                 token,
@@ -269,20 +269,20 @@ impl Disk for Queue {
 struct ClientWrite {
     begun: usize,
     acknowledged: Option<usize>,
-    /// Time from which on it must survive.
+    /// Time from which on the write must survive.
     promised: Option<usize>,
 }
 
 /// State known to the client of a session.
 struct Client {
     geometry: Geometry,
-    /// By block: its writes in order. The first is the file's initial data.
+    /// By block: its writes in order, starting with the file's initial data.
     blocks: Vec<Vec<ClientWrite>>,
-    /// By superblock: start and acknowledgement times. The first is none.
+    /// By superblock: start and acknowledgement times; the first entry means that there is no superblock.
     records: Vec<(usize, usize)>,
 }
 
-/// Data that write number `write` puts into a block.
+/// Data of write number `write` to a block.
 fn content(block: usize, write: usize, len: usize) -> Vec<u8> {
     if write == 0 {
         return vec![0; len];
@@ -487,7 +487,7 @@ enum Candidate {
     Garbage,
 }
 
-/// A crash state: a moment, and contents of the disk.
+/// Checks a crash state: a point in time, and the contents of the disk.
 type Check<'a> = dyn FnMut(usize, &[u8]) -> Result<(), String> + 'a;
 
 /// Explores the crash states of a session, and returns their number and the violations found.
@@ -534,7 +534,7 @@ fn explore_with(journal: &Journal, seed: u64, check: &mut Check<'_>) -> (usize, 
 struct Explorer<'a> {
     journal: &'a Journal,
     check: &'a mut Check<'a>,
-    /// Durable data at the current time, and the write that each sector comes from.
+    /// Durable data at the current time, and the write from which each sector originates.
     base: Vec<u8>,
     base_write: BTreeMap<usize, usize>,
     rng: fastrand::Rng,
@@ -561,7 +561,7 @@ impl Explorer<'_> {
                 continue;
             }
             for sector in Self::sectors(write) {
-                // A later write to it may have become durable before.
+                // A later write to the sector may have become durable before.
                 let newest = self.base_write.entry(sector).or_insert(number);
                 if *newest <= number {
                     *newest = number;
@@ -618,7 +618,7 @@ impl Explorer<'_> {
         }
     }
 
-    /// Builds the state in which each open sector holds the choice of `choose`, or the durable data for `None`, and
+    /// Builds the state in which each open sector contains the choice of `choose`, or the durable data for `None`, and
     /// checks it.
     fn state(
         &mut self,
@@ -646,7 +646,7 @@ impl Explorer<'_> {
     }
 }
 
-/// Checks states of a session without versions.
+/// Checks crash states of a session without versions.
 struct Checker<'a> {
     client: &'a Client,
     states: usize,
@@ -656,7 +656,7 @@ struct Checker<'a> {
 }
 
 impl Checker<'_> {
-    /// Checks that every part of a block in a sector comes from the last write that must survive, or a later one.
+    /// Checks that every part of a block in a sector belongs to the last write that must survive, or to a later one.
     fn check_blocks(&self, moment: usize, image: &[u8]) -> Result<(), String> {
         let size = self.client.geometry.block_size as usize;
         for (block, writes) in self.client.blocks.iter().enumerate() {
@@ -688,7 +688,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Checks that the file is valid, and has the last acknowledged superblock or the one being written.
+    /// Checks that the file is valid, and contains the last acknowledged superblock or the one being written.
     fn check_record(&mut self, moment: usize, image: &[u8]) -> Result<(), String> {
         self.states += 1;
         let geometry = self.client.geometry;
@@ -720,7 +720,7 @@ impl Checker<'_> {
             ));
         }
         if self.states.is_multiple_of(1000) {
-            // As a target reads it.
+            // Read in the same way as by a target.
             let path = self.directory.path().join("blocks");
             std::fs::write(&path, image).map_err(|error| error.to_string())?;
             let options = Options {

@@ -39,7 +39,7 @@ impl SlotArea {
         }
     }
 
-    /// `true` if these are slots for such blocks, after them.
+    /// `true` if these slots are after the blocks, and match their size.
     #[must_use]
     pub fn fits(self, geometry: Geometry, content_offset: u64) -> bool {
         let content_end = content_offset.saturating_add(geometry.capacity());
@@ -53,7 +53,7 @@ impl SlotArea {
                 && self.end().is_some()
     }
 
-    /// Offset of the first byte after the slots; `None` if there is no such offset.
+    /// Offset of the first byte after the slots; `None` if it overflows.
     #[must_use]
     pub fn end(self) -> Option<u64> {
         (u64::from(self.slot_size) * u64::from(self.count)).checked_add(self.offset)
@@ -67,12 +67,12 @@ impl SlotArea {
     }
 }
 
-/// Checksum of a slot, computed piece by piece.
+/// Checksum of a slot, computed incrementally.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotChecksum(u64);
 
 impl SlotChecksum {
-    /// Of no bytes.
+    /// The checksum of no bytes.
     pub const NONE: Self = Self(0xFFFF_FFFF);
 
     /// Continues with the next bytes of the block.
@@ -83,7 +83,7 @@ impl SlotChecksum {
         self.0 = digest.get_state();
     }
 
-    /// The record of a slot with the block of which this is the checksum.
+    /// The record of a slot whose block has this checksum.
     #[inline]
     #[must_use]
     pub fn record(

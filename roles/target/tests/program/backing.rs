@@ -1,7 +1,7 @@
 //! Targets with backing files, as processes: reservation, refusals, and files that fail while in use.
 //!
-//! Full disks are a tmpfs of few MiB in the target's own user namespace or, if the system allows no user namespaces, a
-//! limit on file size, at which writes and reservations fail in the same places.
+//! Full disks are a tmpfs of few MiB in the target's own user namespace or, if the system does not permit user
+//! namespaces, a limit on file size, with which writes and reservations fail at the same points.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
@@ -31,7 +31,7 @@ use crate::{
 /// Size of a backing file before the first block.
 const CONTENT: u64 = 65536;
 const BLOCKS: usize = 512;
-/// Each block, and twice as many slots for versions, in which a page holds the record.
+/// The blocks, and twice as many slots for versions, each with an additional page for the record.
 const LENGTH: u64 = CONTENT + (BLOCKS * BLOCK + 2 * BLOCKS * (BLOCK + 4096)) as u64;
 
 /// Key of the statistics.
@@ -64,8 +64,8 @@ fn io(client: &mut Client, kind: IoMessageType, block: usize) -> ErrorCode {
     client.io(request(kind, 0, block * BLOCK, BLOCK))
 }
 
-/// Checks that the target reports the failure of its medium at exit: with an error, not by a signal, and without a
-/// clean state.
+/// Checks that the target reports the failure of its medium at exit: with an error, without being killed by a signal,
+/// and without a clean state.
 fn failed_end(client: Client, target: Target) -> Exit {
     let exit = client.stop(target);
     assert_eq!(exit.status.code(), Some(1), "{exit:?}");
@@ -80,8 +80,8 @@ fn failed_end(client: Client, target: Target) -> Exit {
     exit
 }
 
-/// Returns a command that runs with little disk space in `directory`: `bytes` in total, of which `prepare`, a shell
-/// command, may use some. `after` is run when the target has exited. Returns `None` without user namespaces.
+/// Returns a command that runs with little disk space in `directory`: `bytes` in total, a part of which `prepare`, a
+/// shell command, may use. `after` is run when the target has exited. Returns `None` without user namespaces.
 fn on_small_disk(directory: &Path, bytes: u64, prepare: &str, after: &str) -> Option<Command> {
     let available = Command::new("unshare")
         .args(["-Urm", "true"])
@@ -146,11 +146,11 @@ fn an_existing_file_with_holes_is_refused_on_a_full_disk() {
     let disk = directory.path().join("disk");
     fs::create_dir(&disk).expect("a directory");
     let sparse = disk.join("blocks");
-    // A quarter of it fits; cp leaves its zeros out.
+    // A quarter of the file fits; cp omits its zeros.
     let prepare = format!("cp --sparse=always {} blocks", whole.display());
     let Some(shell) = on_small_disk(&disk, LENGTH / 4, &prepare, "true") else {
-        // A file longer than the limit cannot be reserved, either, unless it is already: then its writes fail, one by
-        // one.
+        // A file longer than the limit cannot be reserved, unless it is already reserved; in that case, its writes fail
+        // individually.
         let target = listening(target_in(with_small_files(CONTENT * 2), &arguments(&whole)));
         let mut client = Client::new(target.connect());
         assert_eq!(io(&mut client, Write, 0), ErrorCode::SUCCESS);
@@ -194,7 +194,7 @@ fn ios_fail_after_the_file_is_truncated() {
         let file = OpenOptions::new().write(true).open(&path).expect("there");
         file.set_len(left).expect("shorter");
         for kind in [Write, Read] {
-            // The last block first: writing it restores the file's length.
+            // The last block first, because writing it restores the file's length.
             for block in [BLOCKS - 1, 7] {
                 assert_eq!(
                     io(&mut client, kind, block),
@@ -264,13 +264,13 @@ fn failed_creation_on_a_full_disk_leaves_no_file() {
     };
     assert_eq!(exit.status.code(), Some(1), "{exit:?}");
     assert!(!path.exists(), "{exit:?}");
-    // With the limit only, on any system.
+    // Only with the limit, on any system.
     let exit = run_to_exit(target_in(with_small_files(LENGTH / 4), &arguments(&path)));
     assert_eq!(exit.status.code(), Some(1), "{exit:?}");
     assert!(!path.exists(), "{exit:?}");
 }
 
-/// A target with a broken disk: system calls listed in `broken`, with conditions on their arguments, fail with EIO.
+/// A target with a failing disk: system calls listed in `broken`, with conditions on their arguments, fail with EIO.
 /// io_uring is disabled, because its operations are not system calls: the target uses preadv2, pwritev2 and fdatasync.
 fn on_broken_disk(path: &Path, broken: Vec<(i64, Vec<SeccompRule>)>) -> Target {
     let io_uring = [(libc::SYS_io_uring_setup, Vec::new())];
@@ -282,7 +282,7 @@ fn on_broken_disk(path: &Path, broken: Vec<(i64, Vec<SeccompRule>)>) -> Target {
     );
     let program = BpfProgram::try_from(filter.expect("a filter")).expect("a program");
     let command = command(&arguments(path));
-    // Inherited by threads and processes, but of this thread only.
+    // Inherited by threads and processes, but applied only to this thread.
     let start = move || {
         seccompiler::apply_filter(&program).expect("any process may restrict itself");
         listening(command)
@@ -321,7 +321,7 @@ fn put_to_use(service: &mut Service) {
     }
 }
 
-/// Returns `true` if the superblock says that written blocks may not be durable.
+/// Returns `true` if the superblock records that written blocks may not be durable.
 fn is_unclean(path: &Path) -> bool {
     let geometry = Geometry {
         block_size: BLOCK as u32,
@@ -388,7 +388,7 @@ fn unreadable_or_unwritable_blocks_fail_only_their_ios() {
 fn no_write_is_acknowledged_after_a_failed_sync() {
     let directory = directory();
     let path = made(&directory);
-    // Superblocks are synced by the same call, so none is sent before.
+    // Superblocks are synced by the same system call, so none is sent before.
     let target = on_broken_disk(&path, vec![(libc::SYS_fdatasync, Vec::new())]);
     let (mut client, _) = announcing(&target);
     assert_eq!(io(&mut client, Write, 1), ErrorCode::SUCCESS);
@@ -486,7 +486,7 @@ fn flush_succeeds_only_if_it_was_announced() {
             client.io(request(WriteFua, 0, BLOCKS * BLOCK, BLOCK)),
             ErrorCode::INVALID_VALUE
         );
-        // Bypasses the target: reads from the system.
+        // Bypasses the target by reading from the file system.
         let mut bytes = [0; 2 * BLOCK];
         let file = File::open(&path).expect("there");
         file.read_exact_at(&mut bytes, CONTENT + BLOCK as u64)
@@ -502,7 +502,7 @@ fn flush_succeeds_only_if_it_was_announced() {
         }
         assert_eq!(client.stop(target).status.code(), Some(0));
     }
-    // Memory does not survive a power failure.
+    // Blocks in memory do not survive a power failure.
     let target = start("");
     let (mut client, features) = announcing(&target);
     assert_eq!(features, 0);
@@ -521,7 +521,7 @@ fn flush_of_a_removed_file_fails() {
     failed_end(client, target);
 }
 
-/// Pseudo-random numbers, the same in every run.
+/// Pseudo-random numbers, which are the same in every run.
 fn numbers(seed: u64) -> impl FnMut(usize) -> usize {
     let mut rng = fastrand::Rng::with_seed(seed);
     move |most| rng.usize(..most)
@@ -545,7 +545,7 @@ fn any_block_size_and_alignment_round_trips() {
             let (mut client, _) =
                 Client::with(target.connect(), memory, Payload::QueryStorageRequest);
             for round in 0..60_u8 {
-                // A block, a few, or a part of some.
+                // A block, several blocks, or a part of some blocks.
                 let (offset, size) = match round % 3 {
                     0 => (next(block_count) * block_size, block_size),
                     1 => {

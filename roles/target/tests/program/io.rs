@@ -49,7 +49,7 @@ fn reads_and_writes_move_the_right_bytes() {
     let mut client = Client::new(target.connect());
     let content = content();
 
-    // Block 2 to the second half of the test's memory.
+    // Block 2, to the second half of the test's memory.
     assert_eq!(
         client.io(request(IoMessageType::Read, BLOCK, 2 * BLOCK, BLOCK)),
         ErrorCode::SUCCESS
@@ -59,7 +59,7 @@ fn reads_and_writes_move_the_right_bytes() {
     assert_eq!(bytes[..BLOCK], [0; BLOCK]);
     assert_eq!(bytes[BLOCK..], content[2 * BLOCK..3 * BLOCK]);
 
-    // Some bytes in the middle of block 1, and the blocks around them.
+    // Some bytes within block 1, and the blocks before and after it.
     client.memory.fill(0, BLOCK * 2, 0x5a).expect("filled");
     assert_eq!(
         client.io(request(IoMessageType::Write, 100, BLOCK + 10, 50)),
@@ -180,7 +180,7 @@ fn statistics_are_json_on_request() {
         let port = lines
             .find_map(|line| listening_port(&line))
             .expect("a port");
-        // Keep reading, or the target blocks on its logs.
+        // Keeps reading, because otherwise the target blocks on its logs.
         std::thread::spawn(move || lines.for_each(drop));
         (child, port)
     };
@@ -209,7 +209,7 @@ fn statistics_are_json_on_request() {
 /// Size of the exporter's memory. It is mapped from a file, so its agent copies it, in messages of at most 64 KiB.
 const EXPORTED: usize = 512 << 10;
 
-/// A process whose memory targets import, and which can be stopped: then its agent does not answer.
+/// A process whose memory targets import, and which can be stopped, so that its agent does not respond.
 struct Exporter {
     child: Child,
     export: Bytes,
@@ -241,7 +241,7 @@ impl Exporter {
         kill_process(Pid::from_child(&self.child), signal).expect("signalled");
     }
 
-    /// Stops all threads and waits for it: after the signal alone, they have time for an answer.
+    /// Stops all threads and waits until they have stopped: immediately after the signal, they may still respond.
     fn stop(&self) {
         self.signal(Signal::STOP);
         let tasks = format!("/proc/{}/task", self.child.id());
@@ -270,7 +270,7 @@ impl Drop for Exporter {
     }
 }
 
-/// Not a test, but the process of [`Exporter`].
+/// Not a test: the process of [`Exporter`].
 #[test]
 fn exporter() {
     if std::env::var_os("EXPORTER").is_none() {
@@ -307,8 +307,8 @@ fn begin_slow_import(target: &Target, exporter: &Exporter) -> Service {
     service
 }
 
-/// An import waits for the exporter's agent, on a thread of its own: meanwhile, further clients are told that the
-/// target is busy, and a signal ends it.
+/// An import waits for the exporter's agent on a separate thread: in the meantime, further clients are informed that
+/// the target is busy, and a signal ends the target.
 #[test]
 fn import_blocked_by_a_peer_does_not_block_other_clients() {
     let target = start("");
@@ -368,9 +368,9 @@ fn worker_blocked_by_a_peer_is_abandoned() {
     end_after_return(client, target, overlapping);
 }
 
-/// The abandoned worker has read the sectors for a partial write, and keeps their locks. They are locks of its
-/// session: the next one can write next to them at once. A write that shares a sector is refused, because the worker
-/// would undo it.
+/// The abandoned worker has read the sectors for a partial write, and keeps their locks. The locks belong to its
+/// session, so the next session can immediately write adjacent sectors. A write that shares a sector is refused,
+/// because the worker would undo it.
 #[test]
 fn abandoned_worker_does_not_block_writes_to_the_same_file() {
     let environment = [("SOFTDOCA_COPY_TIMEOUT_MS", "60000")];
@@ -383,7 +383,7 @@ fn abandoned_worker_does_not_block_writes_to_the_same_file() {
     let target = start_with(&flags, &environment);
     let exporter = Exporter::start();
     let agent = SlowAgent::before(&exporter.export);
-    // Ends in the first sector of the last 64 KiB of a block: the granule of the locks.
+    // Ends in the first sector of the last 64 KiB of a block, which is the granule of the locks.
     let end = EXPORTED - (64 << 10) + 20;
     let held = request(IoMessageType::Write, 0, 10, end - 10);
     hold_worker(&target, &exporter, &agent, held);
@@ -416,7 +416,7 @@ fn abandoned_worker_does_not_block_writes_to_the_same_file() {
     assert_eq!(same_sector, expected);
 }
 
-/// Starts this write in a session of its own, and disconnects while the worker waits for the exporter's agent.
+/// Starts this write in a separate session, and disconnects while the worker waits for the exporter's agent.
 fn hold_worker(target: &Target, exporter: &Exporter, agent: &SlowAgent, write: Repr) {
     let (_, region, map) = memory(BLOCK);
     let mut service = target.connect();
@@ -424,7 +424,7 @@ fn hold_worker(target: &Target, exporter: &Exporter, agent: &SlowAgent, write: R
     let mut held = Client::with_export(service, exporter.export.clone(), 16, (region, map));
     agent.slow_down(true);
     held.send(write);
-    // Until the worker is in the middle of it.
+    // Until the worker is executing the write.
     while !agent.was_asked() {
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -446,18 +446,18 @@ fn end_after_return(mut client: Client, target: Target, overlapping: Repr) {
     assert!(is_abandoned, "{exit:?}");
 }
 
-/// A proxy between importers and the agent of an exporter that delays answers.
+/// A proxy between importers and an exporter's agent that delays replies.
 struct SlowAgent {
     is_slow: Arc<AtomicBool>,
-    /// A request arrived while it was slow.
+    /// `true` once a request has arrived while the agent was slow.
     was_asked: Arc<AtomicBool>,
 }
 
 impl SlowAgent {
-    /// Delay of each answer. Importers give up on an agent after 3 s.
+    /// Delay of each reply. Importers time out after 3 s.
     const DELAY: Duration = Duration::from_secs(2);
 
-    /// Takes the place of the agent named in this export.
+    /// Replaces the agent named in this export.
     fn before(export: &[u8]) -> Self {
         let digits: String = export.iter().map(|byte| format!("{byte:02x}")).collect();
         let directory = runtime_directory();
@@ -584,7 +584,7 @@ fn service_of_3_0_gets_answers_of_3_0() {
     let (target, _file) = target_with_content();
     let mut client = Client::of_release(target.connect(), Release::V3_0);
     let begin = client.memory_address();
-    // Reads a block at offset 0 to memory offset 4096, with correlation id 0x01020304 and nonzero bytes outside of
+    // Reads a block at offset 0 to memory offset 4096, with correlation id 0x01020304 and nonzero bytes outside the
     // fields.
     let request = |address: u64| {
         message(|bytes| {

@@ -1,4 +1,4 @@
-//! The target as a process, with a service played by the test: flags, exit codes, control channel, signals.
+//! The target as a process, with a service implemented by the test: flags, exit codes, control channel, signals.
 
 mod backing;
 mod io;
@@ -109,7 +109,7 @@ impl Target {
         kill_process(Pid::from_child(&self.child), signal).expect("signalled");
     }
 
-    /// Waits for the process to exit, which must be soon.
+    /// Waits for the process to exit within the time limit.
     fn wait(mut self) -> Exit {
         let deadline = Instant::now() + TIMEOUT;
         let status = loop {
@@ -136,7 +136,7 @@ impl Target {
 }
 
 impl Exit {
-    /// Requires exit status 1, and that the last error has this code.
+    /// Checks for exit status 1, and that the last error has this code.
     fn failed_with(&self, code: ErrorCode) {
         assert_eq!(self.status.code(), Some(1), "{self:?}");
         assert_eq!(error_name(&self.stderr), Some(&*code.name()), "{self:?}");
@@ -154,9 +154,9 @@ impl Exit {
     }
 }
 
-/// Runs a target that is expected to exit soon by itself: if it listens instead, it is killed.
+/// Runs a target that is expected to exit by itself within the time limit: if it listens instead, it is killed.
 fn run_to_exit(mut command: Command) -> Exit {
-    // A process group, to include processes started by the shell.
+    // A process group, so that processes started by the shell are included.
     command.process_group(0);
     let mut child = command.spawn().expect("started");
     let deadline = Instant::now() + TIMEOUT;
@@ -220,7 +220,7 @@ impl Service {
         }
     }
 
-    /// Returns `true` if there is something to receive: a message, or the end of the connection.
+    /// Returns `true` if a message, or the end of the connection, can be received.
     fn has_answer(&self) -> bool {
         self.stream.set_nonblocking(true).expect("non-blocking");
         let peeked = self.stream.peek(&mut [0]);
@@ -291,7 +291,7 @@ impl Client {
         Self::with(service, BLOCK * 2, Payload::QueryStorageRequest).0
     }
 
-    /// Creates a client with this much memory, after this query; returns it with the response.
+    /// Creates a client with this amount of memory, after this query; returns it with the response.
     fn with(mut service: Service, memory_size: usize, query: Payload) -> (Self, Payload) {
         let (device, memory, memory_map) = memory(memory_size);
         let export = Bytes::from(memory_map.export_rdma(&device).expect("export"));
@@ -429,7 +429,7 @@ impl Client {
         bytes
     }
 
-    /// Sends this request and does not wait for its response.
+    /// Sends this request without waiting for its response.
     fn send(&mut self, request: Repr) {
         self.request
             .write_data(&request.to_bytes())
@@ -638,8 +638,8 @@ fn disconnection_or_malformed_frame_ends_the_session() {
     assert!(exit.stderr.contains("127.0.0.1"), "it says who: {exit:?}");
 }
 
-/// A port probe, a client that sends anything but a query, one that sends nothing: none of them ends a target or locks
-/// out other clients.
+/// A port probe, a client whose first message is not a query, and a client that sends nothing neither end a target nor
+/// lock out other clients.
 #[test]
 fn connections_without_a_valid_first_request_do_not_count_as_sessions() {
     let target = start("");
@@ -661,7 +661,7 @@ fn connections_without_a_valid_first_request_do_not_count_as_sessions() {
         service.request(Payload::QueryStorageRequest),
         Payload::QueryStorageResponse(_)
     ));
-    // Another one was first.
+    // Another client was served first.
     let Some(Payload::ErrorResponse(error)) = idle.receive().map(|message| message.payload) else {
         panic!("expected to be told");
     };
@@ -671,7 +671,7 @@ fn connections_without_a_valid_first_request_do_not_count_as_sessions() {
     assert!(exit.stderr.contains("init_storage_request"), "{exit:?}");
 }
 
-/// With `--sessions forever`, a port probe does not make a clean stop a failure.
+/// With `--sessions forever`, the exit status of a clean stop is 0 even after a port probe.
 #[test]
 fn target_stops_cleanly_after_port_probes() {
     let target = start("--sessions forever");
@@ -686,7 +686,7 @@ fn target_stops_cleanly_after_port_probes() {
     assert_eq!(exit.status.code(), Some(0), "{exit:?}");
 }
 
-/// A client that sends requests and does not read the answers must not cost unlimited memory or log.
+/// A client that sends requests without reading the responses must not cause unlimited use of memory or log space.
 #[test]
 fn client_that_does_not_read_answers_is_disconnected() {
     use std::io::Write as _;
@@ -706,7 +706,7 @@ fn client_that_does_not_read_answers_is_disconnected() {
         .expect("written");
     let refused = request(Payload::StopStorageRequest).repeat(1000);
     let mut written = 0;
-    // The target closes the connection long before 64 MiB were sent.
+    // The target closes the connection long before 64 MiB have been sent.
     while written < 64 << 20 {
         match (&stream).write(&refused) {
             Ok(count) => written += count,

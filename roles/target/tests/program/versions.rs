@@ -39,7 +39,7 @@ struct Writer {
 }
 
 impl Writer {
-    /// Begins a session of a member of the set.
+    /// Begins a session with a member of a set.
     fn new(target: &Target) -> Self {
         let mut writer = Self::without_superblock(target);
         writer.persist(MEMBER);
@@ -51,7 +51,7 @@ impl Writer {
             features: FEATURE_FLUSH | FEATURE_VERSIONS,
         });
         let mut service = target.connect();
-        // Members refuse services that do not ask for superblocks.
+        // Members refuse services that do not request superblocks.
         let identify = Payload::IdentifyStorageRequest(IdentityQuery::WITHOUT_SUPERBLOCK);
         let identified = service.request(identify);
         assert!(
@@ -98,7 +98,7 @@ impl Writer {
         ErrorCode(answer.result)
     }
 
-    /// Writes a version, which is full of its number.
+    /// Writes a version, all of whose bytes are its number.
     fn write(&mut self, kind: IoMessageType, block: usize, number: u64, retired: u64) -> ErrorCode {
         let memory = &self.client.memory;
         memory.fill(0, BLOCK, number as u8).expect("inside");
@@ -128,7 +128,7 @@ impl Writer {
         self.number(BLOCK)
     }
 
-    /// The number that all bytes are.
+    /// The common value of all bytes.
     fn number(&self, size: usize) -> u8 {
         let mut bytes = vec![0; size];
         self.client.memory.read(0, &mut bytes).expect("inside");
@@ -148,7 +148,7 @@ impl Writer {
         assert_eq!(self.io(Flush, (0, 0), version), ErrorCode::SUCCESS);
     }
 
-    /// Waits until what precedes this version in a block is in the block's place.
+    /// Waits until the version before this one is at the block's place.
     fn wait_until_applied(&mut self, block: usize, number: u64) {
         let deadline = Instant::now() + TIMEOUT;
         while u64::from(self.before(block, 1)) != number {
@@ -207,7 +207,7 @@ fn versions_of_a_block_are_read_one_after_the_other() {
         assert_eq!((writer.newest(2), writer.newest(3)), (4, 3));
         let before: Vec<_> = [9, 4, 3, 2, 1].map(|it| writer.before(2, it)).into();
         assert_eq!(before, [4, 2, 2, 1, 0]);
-        // Blocks 1 to 4, from the middle of the first to that of the last.
+        // Blocks 1 to 4, from the middle of the first to the middle of the last.
         let code = writer.io(Read, (BLOCK + BLOCK / 2, 3 * BLOCK), NONE);
         assert_eq!(code, ErrorCode::SUCCESS);
         let mut bytes = vec![7; 3 * BLOCK];
@@ -272,7 +272,7 @@ fn versions_survive_a_kill_and_those_that_are_not_retired_are_announced() {
 
     let target = start(&flags(Some(&path)));
     let mut writer = Writer::new(&target);
-    // 1 and 2 are retired.
+    // Versions 1 and 2 are retired.
     assert_eq!(writer.unretired(), [3, 7, 11]);
     assert_eq!(writer.last(), (EPOCH, 6));
     let newest = [3, 7, 11, 0].map(|block| writer.newest(block));
@@ -290,7 +290,7 @@ fn versions_survive_a_kill_and_those_that_are_not_retired_are_announced() {
     let exit = writer.client.stop(target);
     assert_eq!(exit.status.code(), Some(0), "{exit:?}");
 
-    // A clean shutdown has copied what is retired to the places.
+    // A clean shutdown has copied retired versions to their places.
     let place = |block: usize| {
         let mut bytes = vec![0; BLOCK];
         let file = File::open(&path).expect("there");
@@ -318,7 +318,7 @@ fn full_slots_are_an_error_until_versions_are_retired() {
         }
         let code = writer.write(WriteVersion, 1, SLOTS + 1, 0);
         assert_eq!(code, ErrorCode::NO_MEMORY);
-        // Then, a service that retires what it has written never has to wait for long.
+        // A service that retires its writes therefore never has to wait for long.
         for number in SLOTS + 1..=5 * SLOTS {
             let block = number as usize % BLOCKS;
             let code = writer.write(WriteVersion, block, number, number - 3);
@@ -366,7 +366,7 @@ fn service_without_versions_reads_the_newest_and_writes_over_it() {
     });
 }
 
-/// Ends a session, of which the target has more.
+/// Ends one of several sessions of a target.
 fn end(mut client: Client) {
     for (request, answer) in [
         (Payload::StopStorageRequest, Payload::StopStorageResponse),
@@ -418,7 +418,7 @@ fn versions_are_forgotten_with_the_set_of_the_superblock() {
     });
 }
 
-/// A replaced target is rebuilt while its first superblock is on the way.
+/// A replaced target is rebuilt while its first superblock is in flight.
 #[test]
 fn versions_before_the_first_superblock_belong_to_its_set_if_they_are_of_the_same_session() {
     in_memory_and_in_a_file(|file| {

@@ -79,7 +79,7 @@ impl Language {
 }
 
 /// Reports a check that cannot run because this machine lacks a tool, bypassing the capture of a test's output, because
-/// the test looks like a pass. In CI, where all tools exist, it fails instead.
+/// the test is counted as passed. In CI, where all tools exist, it fails instead.
 pub fn not_run(what: &str) {
     assert!(env::var_os("CI").is_none(), "{what}");
     // The stream itself is not captured, unlike the macro.
@@ -209,7 +209,7 @@ pub fn repository_source(path: &str) -> PathBuf {
     path
 }
 
-/// The cdylib: cargo builds it before the tests of its package, into the same directory.
+/// The cdylib, which cargo builds before the tests of its package, into the same directory.
 pub fn built_library() -> PathBuf {
     let test = env::current_exe().expect("the test's path");
     let library = test.with_file_name("libsoftdoca_shared.so");
@@ -241,7 +241,7 @@ fn start(command: &mut Command) -> Child {
         .expect("a process")
 }
 
-/// Output of a program after it has exited; it must succeed, and within a time limit.
+/// Output of a program that must exit successfully within a time limit.
 fn output(mut child: Child, name: &str) -> String {
     let deadline = Instant::now() + Duration::from_secs(60);
     while child.try_wait().expect("a status").is_none() {
@@ -272,7 +272,7 @@ pub fn ping_pong(sdk: &Sdk, through: &[OsString]) {
         sdk.command_through(through, &program, "run")
             .args(["server", "03:00.0", "3b:00.0"]),
     );
-    // The client exits with this status (sysexits.h) if there is no server yet, and is started again.
+    // The client exits with this status (sysexits.h) if the server does not exist yet, and is then restarted.
     const EX_UNAVAILABLE: i32 = 69;
     let deadline = Instant::now() + Duration::from_secs(30);
     let printed = loop {
@@ -305,7 +305,7 @@ pub fn channel(server: &Sdk, client: &Sdk) -> (String, String) {
         command
     };
     let running = start(&mut command(server, &server_program, "server"));
-    // The client exits with this status (sysexits.h) if there is no server yet, and is started again.
+    // The client exits with this status (sysexits.h) if the server does not exist yet, and is then restarted.
     const EX_UNAVAILABLE: i32 = 69;
     let deadline = Instant::now() + Duration::from_secs(30);
     let printed = loop {

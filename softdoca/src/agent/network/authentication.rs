@@ -7,10 +7,10 @@
 //! ```
 //!
 //! HMAC-SHA256 with the shared key; the authenticated text of each side begins with its own label, so that one side's
-//! HMAC cannot be replayed as the other's. Integers are little endian. The client proves itself first: a peer without
-//! the key gets random bytes and a closed connection. Without TLS, the bytes that follow are neither encrypted nor
-//! authenticated: this keeps out unauthorized peers, but not an attacker who can change packets in transit. With TLS,
-//! the handshake is inside of it.
+//! HMAC cannot be replayed as the other's. Integers are little endian. The client authenticates first: a peer without
+//! the key receives only random bytes, and the connection is closed. Without TLS, the bytes that follow are neither
+//! encrypted nor authenticated: this excludes unauthorized peers, but not an attacker who can modify packets in
+//! transit. With TLS, the handshake is encrypted by it.
 
 use std::fmt;
 
@@ -35,7 +35,7 @@ impl SharedKey {
     }
 }
 
-/// Without the secret: for logs.
+/// Omits the secret, because the text is used in logs.
 impl fmt::Debug for SharedKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SharedKey")
@@ -57,7 +57,7 @@ pub(super) enum Purpose {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) purpose: Purpose,
-    /// The intended process: its port may belong to another one by now.
+    /// The intended process, because its port may have been reused by another one.
     pub(super) process: Key,
     /// Key of the service.
     pub(super) key: Key,
@@ -89,7 +89,7 @@ fn fill(bytes: &mut [u8]) -> Result<()> {
 }
 
 impl<'a> Handshake<'a> {
-    /// Either side, from the server's hello.
+    /// Decodes messages of either side after the server's hello.
     ///
     /// # Errors
     /// [`Error::InvalidValue`] for any other message, [`Error::UnsupportedVersion`].
@@ -101,7 +101,7 @@ impl<'a> Handshake<'a> {
             return Err(Error::UnsupportedVersion);
         }
         Ok(Handshake {
-            // Without a key, both sides use the empty one and keep the format.
+            // Without a key, both sides use an empty key with the same format.
             key: key.map_or(&[], |key| &key.0),
             transcript: hello.to_vec(),
         })
@@ -137,7 +137,7 @@ impl<'a> Handshake<'a> {
     pub(super) fn receive_client_hello(&mut self, bytes: &[u8; CLIENT_HELLO]) -> Result<Request> {
         let (text, tag) = bytes.split_at(CLIENT_HELLO - TAG);
         self.transcript.extend_from_slice(text);
-        // In constant time.
+        // Compared in constant time.
         self.mac(CLIENT)?
             .verify_slice(tag)
             .map_err(|_| Error::Authentication)?;

@@ -1,11 +1,11 @@
 //! Connections to processes on other machines.
 //!
-//! * A [`Link`] carries heartbeats for as long as this process uses the other one. The kernel detects a dead machine; only
-//!   an answer shows that the process is not stopped.
-//! * A [`Lane`] sends several requests to the memory of the other process over one connection; a [`NetworkRegion`] sends
-//!   one at a time, for one thread after the other. Requests are sent and answered in order. Written data goes from the
-//!   program's memory to the socket, and read data from the socket to the program's memory: both must stay as they are
-//!   until the reply.
+//! * A [`Link`] carries heartbeats as long as this process uses the other one. The kernel detects an unreachable
+//!   machine; only a response shows that the process is not stopped.
+//! * A [`Lane`] sends several requests to the memory of the other process over one connection; a [`NetworkRegion`]
+//!   sends one at a time, for one thread after the other. Requests are sent and answered in order. Written data goes
+//!   from the program's memory to the socket, and read data from the socket to the program's memory: both must remain
+//!   unchanged until the reply.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -30,7 +30,7 @@ use crate::verbs::RemoteKey;
 
 /// Heartbeat interval.
 const INTERVAL: Duration = Duration::from_millis(250);
-/// Consecutive unanswered heartbeats after which the process is considered dead: 2.25 s with the last one.
+/// Consecutive unanswered heartbeats after which the process is considered unreachable: 2.25 s, including the last one.
 const MAX_UNANSWERED: u32 = 8;
 /// Grace period after the end of a process, for data that it has sent over other connections to arrive.
 const DELIVERY_GRACE: Duration = Duration::from_millis(100);
@@ -39,7 +39,7 @@ const DELIVERY_GRACE: Duration = Duration::from_millis(100);
 const CONNECT: Duration = Duration::from_millis(500);
 /// Time between attempts at all addresses.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Time for which a closed connection is kept, so that its peer can read what was sent.
+/// Time for which a closed connection is kept, so that the peer can read the data sent last.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// A process on another machine.
@@ -47,15 +47,15 @@ const LINGER: Duration = Duration::from_secs(2);
 pub(crate) struct Link {
     process: Key,
     gone: AtomicBool,
-    /// Readable once the process is gone.
+    /// Readable once the process has exited or is unreachable.
     bell: EventFd,
 }
 
-/// Links by process; unused ones have ended.
+/// Links by process; links that are no longer used have ended.
 static LINKS: Mutex<Option<HashMap<Key, Weak<Link>>>> = Mutex::new(None);
 
 impl Link {
-    /// Returns the link to the process of an offer; connects if there is none.
+    /// Returns the link to the process of an offer; connects if it does not exist.
     ///
     /// # Errors
     /// [`Error::NotFound`] when the process has ended, [`Error::TimeOut`] when its machine is unreachable,
@@ -107,7 +107,7 @@ impl Link {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// Returns a descriptor, owned by the caller, that is readable once the process is gone.
+    /// Returns a descriptor, owned by the caller, that is readable once the process has exited or is unreachable.
     pub(crate) fn bell(&self) -> Result<OwnedFd> {
         Ok(rustix::io::fcntl_dupfd_cloexec(self.bell.as_fd(), 0)?)
     }
@@ -121,7 +121,7 @@ fn watch(stream: &Stream, link: &Weak<Link>) {
         drop(link);
         match heartbeat(stream) {
             Ok(true) => unanswered = 0,
-            // Counted, not timed: this process may have been stopped itself.
+            // Counted instead of timed, because this process itself may have been stopped.
             Ok(false) if unanswered < MAX_UNANSWERED => unanswered += 1,
             Ok(false) => break "does not answer",
             Err(_) => {
@@ -141,7 +141,7 @@ fn watch(stream: &Stream, link: &Weak<Link>) {
 /// Sends a heartbeat; returns `true` if the peer has sent anything within one interval.
 fn heartbeat(stream: &Stream) -> Result<bool> {
     match stream.send_from(&[1]) {
-        // Its buffers are full of heartbeats.
+        // The socket's buffers are full of heartbeats.
         Ok(_) | Err(Error::Again) => {}
         Err(error) => return Err(error),
     }
@@ -209,7 +209,7 @@ pub(super) fn open_with(
                             round.is_refused = true;
                             error
                         }
-                        // It may have accepted the request, which must not be repeated.
+                        // The peer may have accepted the request, which must not be repeated.
                         Err(Error::TimeOut) => {
                             round.has_timed_out = true;
                             Error::TimeOut
@@ -242,11 +242,11 @@ pub(super) fn open_with(
 struct Round {
     /// A machine has answered that the process does not exist.
     is_refused: bool,
-    /// A machine has not answered.
+    /// A machine has not responded.
     is_lost: bool,
-    /// There is no route to a machine.
+    /// A machine is unreachable because there is no route to it.
     is_unreachable: bool,
-    /// A machine has accepted a connection, and sent nothing more in time.
+    /// A machine has accepted a connection, and then not responded in time.
     has_timed_out: bool,
 }
 
@@ -299,7 +299,7 @@ pub(super) fn encrypted(
     }
 }
 
-/// Also shows the peer that only one side uses TLS.
+/// Also informs the peer that only one side uses TLS.
 fn needs_tls(stream: &Stream) -> Error {
     let _ = stream.send_from(&MAGIC);
     stream.shut_down_output();
@@ -331,7 +331,7 @@ pub(super) fn authenticate(
     }
 }
 
-/// Closes a connection after delivery of the data sent last. If a socket with unread data were closed at once, the
+/// Closes a connection after delivery of the data sent last. If a socket with unread data were closed immediately, the
 /// kernel would discard data that the peer has not received.
 pub(crate) fn close_after_delivery(stream: Stream) {
     static LINGERING: OnceLock<std::sync::mpsc::Sender<(Instant, Stream)>> = OnceLock::new();
@@ -347,7 +347,7 @@ pub(crate) fn close_after_delivery(stream: Stream) {
     }
     let sender = LINGERING.get_or_init(|| {
         let (sender, receiver) = std::sync::mpsc::channel();
-        // Without the thread, connections sent to it are closed at once.
+        // Without the thread, connections sent to it are closed immediately.
         let _ = spawn("softdoca-linger", move || linger(&receiver));
         sender
     });
@@ -404,7 +404,7 @@ pub(crate) struct Lane {
     output: VecDeque<Output>,
     /// Bytes of the first of [`Self::output`] that have been sent.
     sent: usize,
-    /// For each outstanding request, the number of pieces for the payload of its reply.
+    /// For each outstanding request, the number of pieces of memory for the payload of its reply.
     expected: VecDeque<u32>,
     /// Memory for the payloads of these replies: one entry per piece, in the order of the requests.
     places: VecDeque<Piece>,
@@ -412,7 +412,7 @@ pub(crate) struct Lane {
     input: Box<[u8; BATCH * ReplyHeader::SIZE]>,
     from: usize,
     to: usize,
-    /// The header of the first reply was read; this many bytes of its payload are missing.
+    /// Number of missing bytes of the first reply's payload, once its header has been read.
     payload: Option<usize>,
     /// The socket may be readable.
     readable: bool,
@@ -445,12 +445,12 @@ impl Lane {
         }
     }
 
-    /// The process at the other end.
+    /// The process at the other end of the connection.
     pub(crate) fn process(&self) -> Key {
         self.link.process()
     }
 
-    /// Queues a write of the pieces, one after the other, to `addr`.
+    /// Queues a write of the pieces, in order, to `addr`.
     ///
     /// # Safety
     /// The pieces are mapped, and not used for anything else before the reply, or this is dropped before.
@@ -473,7 +473,7 @@ impl Lane {
         self.expected.push_back(0);
     }
 
-    /// Queues a read of `len` bytes at `addr` to the pieces, which have room for exactly these.
+    /// Queues a read of `len` bytes at `addr` into the pieces, whose total size must be `len`.
     ///
     /// # Safety
     /// As [`Lane::write`], and the pieces are writable.
@@ -508,10 +508,10 @@ impl Lane {
         self.output.len()
     }
 
-    /// Sends as much as fits; returns `true` if nothing is left.
+    /// Sends as much as fits; returns `true` if all output has been sent.
     ///
     /// # Errors
-    /// [`Error::ConnectionReset`] if the process is gone, or the memory to send is unmapped.
+    /// [`Error::ConnectionReset`] if the process has exited, or the memory to send is unmapped.
     pub(crate) fn flush(&mut self) -> Result<bool> {
         while !self.output.is_empty() {
             let (mut pieces, mut count) = ([Piece::NONE; MOST_PIECES], 0);
@@ -545,7 +545,8 @@ impl Lane {
     /// The next reply: the value of an atomic operation, or the error of the request.
     ///
     /// # Errors
-    /// The outer one, [`Error::ConnectionReset`], when the process is gone or violates the protocol: outstanding requests fail.
+    /// The outer error is [`Error::ConnectionReset`], if the process has exited or violates the protocol; outstanding
+    /// requests fail.
     pub(crate) fn next_reply(&mut self) -> Result<Option<Result<u64>>> {
         loop {
             if let Some(left) = self.payload {
@@ -586,8 +587,8 @@ impl Lane {
         }
     }
 
-    /// Receives the rest of a payload and the headers after it, but never the beginning of the next payload, which
-    /// belongs in memory of its own.
+    /// Receives the rest of a payload and the headers after it, but never the beginning of the next payload, which has
+    /// a different destination.
     fn receive(&mut self) -> Result<()> {
         if self.from == self.to {
             (self.from, self.to) = (0, 0);
@@ -690,7 +691,7 @@ impl Lane {
         self.finish(deadline)
     }
 
-    /// A read, alone.
+    /// A single read.
     ///
     /// # Safety
     /// The piece is the caller's to write.
@@ -713,7 +714,7 @@ impl Lane {
         self.finish(deadline).map(|_| ())
     }
 
-    /// Returns `true` if the process is gone.
+    /// Returns `true` if the process has exited or is unreachable.
     pub(crate) fn is_closed(&self) -> bool {
         self.link.is_gone() || self.stream.is_closed()
     }
@@ -753,7 +754,7 @@ fn request(
 pub(crate) struct NetworkRegion {
     offer: NetworkOffer,
     remote_key: Option<RemoteKey>,
-    /// For accesses outside of an RDMA connection's own lane; `None` once it has failed.
+    /// For accesses other than those through an RDMA connection's own lane; `None` once the lane has failed.
     lane: Mutex<Option<Lane>>,
 }
 
@@ -789,7 +790,8 @@ impl NetworkRegion {
     /// Copies `len` bytes at `addr` to `to`.
     ///
     /// # Errors
-    /// [`Error::NotFound`] when the owner is gone or has withdrawn the memory, [`Error::NotPermitted`], [`Error::TimeOut`].
+    /// [`Error::NotFound`] if the owner has exited or withdrawn the memory, [`Error::NotPermitted`],
+    /// [`Error::TimeOut`].
     ///
     /// # Safety
     /// The `len` bytes at `to` are the caller's to write.
@@ -801,7 +803,7 @@ impl NetworkRegion {
         })
     }
 
-    /// Copies `len` bytes at `from` to `addr`; they are there when this returns.
+    /// Copies `len` bytes at `from` to `addr`; they have been written when this returns.
     ///
     /// # Errors
     /// As [`NetworkRegion::read`].
@@ -834,7 +836,7 @@ impl NetworkRegion {
         })
     }
 
-    /// Returns `true` if the owner is gone.
+    /// Returns `true` if the owner has exited or is unreachable.
     pub(crate) fn is_closed(&self) -> bool {
         let lane = self.lane.lock().unwrap_or_else(PoisonError::into_inner);
         lane.as_ref().is_none_or(Lane::is_closed)
@@ -850,7 +852,7 @@ impl NetworkRegion {
             let lane = slot.as_mut().ok_or(Error::NotFound)?;
             let result = action(lane, deadline);
             if lane.outstanding() > 0 {
-                // A late reply would be taken for the reply to the next request, and written to memory that the
+                // A late reply would be mistaken for the reply to the next request, and written to memory that the
                 // program owns again.
                 *slot = None;
             }

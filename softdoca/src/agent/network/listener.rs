@@ -1,7 +1,7 @@
 //! Listening sockets for peers on other machines.
 //!
-//! One thread accepts. Each connection has a thread of its own, which authenticates the peer, and then serves its memory
-//! requests or heartbeats, or hands the connection to a service and exits. The sockets are opened when memory or a
+//! One thread accepts. Each connection has its own thread, which authenticates the peer, and then serves its memory
+//! requests or heartbeats, or passes the connection to a service and exits. The sockets are opened when memory or a
 //! service is first offered to the network, and stay open until the process exits.
 
 use std::collections::HashMap;
@@ -31,16 +31,16 @@ use crate::verbs::Nic;
 
 /// Time limit of a peer's authentication.
 const AUTHENTICATION_TIMEOUT: Duration = Duration::from_secs(2);
-/// Maximum number of unauthenticated connections. A further one displaces the oldest of the address that has most of
-/// them, so that unauthenticated connections cannot keep peers out.
+/// Maximum number of unauthenticated connections. A further connection displaces the oldest of the address that has
+/// most of them, so that unauthenticated connections cannot lock out peers.
 const MAX_UNAUTHENTICATED: usize = 64;
 /// Pause of the listener when the process is out of descriptors or threads.
 const BACK_OFF: Duration = Duration::from_millis(100);
 const STACK: usize = 256 * 1024;
 
-/// Takes a connection over, in the thread of the connection.
+/// Takes over a connection, in the thread of the connection.
 pub(crate) type Deliver = Box<dyn FnOnce(Stream) + Send>;
-/// A service: accepts or refuses a peer before the peer gets an answer. It must not wait.
+/// A service: accepts or refuses a peer before a response is sent to the peer. Must not block.
 pub(crate) type Service = Arc<dyn Fn() -> Result<Deliver> + Send + Sync>;
 
 /// The exports and services of this process that peers on other machines reach.
@@ -53,7 +53,7 @@ pub(super) struct Listener {
     services: Mutex<HashMap<Key, Service>>,
     connections: AtomicUsize,
     admitted: AtomicU64,
-    /// In the order of arrival.
+    /// In order of arrival.
     unauthenticated: Mutex<Vec<Unauthenticated>>,
     warnings: Mutex<Limited>,
 }
@@ -79,7 +79,7 @@ impl Drop for UnauthenticatedGuard {
     }
 }
 
-/// Index of the connection that a further one displaces: the oldest of the address with most of them.
+/// Index of the connection that a further one displaces: the oldest of the address with the most connections.
 fn displaced(unauthenticated: &[Unauthenticated]) -> Option<usize> {
     let of = |address: IpAddr| {
         unauthenticated
@@ -91,7 +91,7 @@ fn displaced(unauthenticated: &[Unauthenticated]) -> Option<usize> {
     unauthenticated.iter().position(|it| of(it.address) == most)
 }
 
-/// Counts a connection while it lives.
+/// Counts a connection while the value exists.
 struct Counted<'a>(&'a AtomicUsize);
 
 impl<'a> Counted<'a> {
@@ -127,10 +127,10 @@ impl Listener {
     /// The listener of this process; `None` if it does not use the network.
     ///
     /// # Errors
-    /// When the network is configured wrongly, or its addresses cannot be listened at.
+    /// The network settings are invalid, or this process cannot listen at its addresses.
     pub(super) fn get() -> Result<Option<Arc<Listener>>> {
         static LISTENER: OnceLock<Result<Arc<Listener>>> = OnceLock::new();
-        // Its error may not be final.
+        // The error may be temporary, so it is not stored.
         let Some(settings) = Settings::get()? else {
             return Ok(None);
         };
@@ -214,7 +214,7 @@ impl Listener {
     }
 
     pub(super) fn admit(self: &Arc<Self>, fd: OwnedFd, address: IpAddr) {
-        // Without a thread for each: there may be many.
+        // Refused without a thread for each, because there may be many.
         if self.connections.load(Ordering::Relaxed) >= self.limits.connections {
             return self.warn(format_args!("too many connections: one is closed"));
         }
@@ -257,7 +257,7 @@ impl Listener {
             && let Some(place) = displaced(&unauthenticated)
         {
             let oldest = unauthenticated.remove(place);
-            // It may be closed already.
+            // The socket may already be closed.
             let _ = rustix::net::shutdown(&oldest.socket, Shutdown::Both);
             drop(unauthenticated);
             self.warn(format_args!(
@@ -292,7 +292,7 @@ impl Listener {
         let mut bytes = [0; CLIENT_HELLO];
         stream.receive_all(&mut bytes, deadline)?;
         let mut handshake = Handshake::new(self.settings.key.as_ref(), &hello)?;
-        // An unauthenticated peer gets no answer at all.
+        // An unauthenticated peer gets no response.
         let request = handshake.receive_client_hello(&bytes).inspect_err(|_| {
             if softdoca_net::is_tls(&bytes) {
                 self.warn(format_args!("{}", tls::not_configured()));
@@ -335,7 +335,7 @@ impl Listener {
             .ok_or(Error::NotFound)
     }
 
-    /// Logs a warning, limited in rate: peers can cause any number of them.
+    /// Logs a warning, limited in rate because peers can cause any number of warnings.
     fn warn(&self, what: fmt::Arguments<'_>) {
         let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(suppressed) = warnings.admit(Instant::now()) {
@@ -385,7 +385,7 @@ impl Drop for NetworkGuard {
     }
 }
 
-/// Lets peers on other machines reach memory under `key`, also by the RDMA device if there is one; `None` if this
+/// Makes memory accessible to peers on other machines under `key`, also through its RDMA device, if any; `None` if this
 /// process does not use the network.
 ///
 /// # Errors

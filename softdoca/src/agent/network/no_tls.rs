@@ -1,4 +1,4 @@
-//! In place of `tls` in a softdoca that was built without the feature of this name.
+//! Replaces `tls` in a softdoca that was built without the feature of this name.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -15,7 +15,7 @@ pub(super) enum Tls {}
 
 impl Tls {
     /// # Errors
-    /// [`Error::NotSupported`] when the environment asks for TLS: nothing is sent in the clear then.
+    /// [`Error::NotSupported`] if the environment requests TLS, so that no data is sent unencrypted.
     pub(super) fn read(variable: impl Fn(&str) -> Option<OsString>) -> Result<Option<Tls>> {
         for name in [TLS_CERTIFICATE, TLS_KEY, TLS_CA] {
             if variable(name).is_some() {

@@ -1,10 +1,12 @@
-//! Records of TLS 1.3 (RFC 8446, section 5) over a socket, with the keys of a handshake that rustls has done.
+//! Records of TLS 1.3 (RFC 8446, section 5) over a socket, with the keys of a handshake by rustls.
 //!
-//! rustls' own records take an allocation and a further copy each. Here both directions have one buffer: output is gathered into it
-//! and encrypted there, and input is decrypted there and scattered to its destinations. A system call moves several records.
+//! rustls' own records take an allocation and a further copy each. Here both directions have one buffer: output is
+//! gathered into the buffer and encrypted in place, and input is decrypted in place and scattered to its destinations.
+//! A system call moves several records.
 //!
-//! Sending changes the keys long before a cipher's limit. A peer sends data, key updates, and a last alert: everything else ends the
-//! connection, and so do key updates and empty records without end, which would keep this process in [`Records::receive`].
+//! Sending changes the keys long before a cipher's limit. A peer sends data, key updates, and a last alert: other
+//! records end the connection, as do unlimited key updates and empty records, which would keep this process in
+//! [`Records::receive`].
 
 use std::os::fd::BorrowedFd;
 
@@ -18,7 +20,7 @@ use super::stream::{MOST_PIECES, Piece, receive_from_socket, send_to_socket};
 use crate::error::{Error, Result};
 use crate::log;
 
-/// Bytes of a record's header: kind, version, length of what follows.
+/// Bytes of a record's header: kind, version, length of the remaining bytes.
 const HEADER: usize = 5;
 const TAG: usize = 16;
 const NONCE: usize = 12;
@@ -91,7 +93,7 @@ impl Cipher {
         })
     }
 
-    /// The nonce of the next record. No two records of a key have the same.
+    /// The nonce of the next record. Nonces are unique for each key.
     fn nonce(&mut self) -> Nonce {
         let mut nonce = self.iv;
         for (byte, number) in nonce[NONCE - 8..].iter_mut().zip(self.next.to_be_bytes()) {
@@ -105,9 +107,9 @@ impl Cipher {
 /// A record that was received.
 enum Record {
     Incomplete,
-    /// Its data is [`Records::data`].
+    /// A data record, whose content is in [`Records::data`].
     Opened,
-    /// The peer sends nothing more.
+    /// The peer sends no further data.
     End,
 }
 
@@ -123,15 +125,15 @@ pub(super) struct Records {
     unsent: std::ops::Range<usize>,
     receiving: Cipher,
     input: Box<[u8]>,
-    /// Records in [`Self::input`] that have not been opened.
+    /// Records in [`Self::input`] that have not been decrypted.
     sealed: std::ops::Range<usize>,
-    /// Data in [`Self::input`] that has not been taken.
+    /// Data in [`Self::input`] that has not been consumed.
     data: std::ops::Range<usize>,
     /// Key updates and empty records received since the last data.
     without_data: u32,
     /// The peer has sent a `close_notify` alert.
     has_ended: bool,
-    /// No further record is opened.
+    /// After a failure, no further records are decrypted.
     failed: Option<Error>,
 }
 
@@ -181,7 +183,7 @@ impl Records {
                     taken += len;
                 }
                 Err(error) if taken == 0 => return Err(error),
-                // The next call has it.
+                // Reported by the next call.
                 Err(_) => break,
             }
         }
@@ -192,7 +194,7 @@ impl Records {
     /// Sends encrypted records; returns `true` if none are left.
     ///
     /// # Errors
-    /// [`Error::ConnectionReset`] when the peer is gone.
+    /// [`Error::ConnectionReset`] if the peer has disconnected.
     pub(super) fn flush(&mut self, socket: BorrowedFd<'_>) -> Result<bool> {
         while !self.unsent.is_empty() {
             match send_to_socket(socket, &[Piece::of(&self.output[self.unsent.clone()])]) {
@@ -263,8 +265,8 @@ impl Records {
     /// Receives and decrypts available bytes, as [`Stream::receive`](super::stream::Stream::receive).
     ///
     /// # Errors
-    /// Also [`Error::ConnectionReset`] for a connection that ends without its alert, or after something that the peer has not sent, and
-    /// [`Error::Authentication`] when the peer does not accept the certificate of this process.
+    /// Also [`Error::ConnectionReset`] for a connection that ends without its alert, or after bytes that the peer has
+    /// not sent, and [`Error::Authentication`] when the peer does not accept the certificate of this process.
     ///
     /// # Safety
     /// The pieces are the caller's to write, or not mapped at all.
@@ -295,7 +297,7 @@ impl Records {
                 Ok(Record::End) => return Ok(taken),
                 Ok(Record::Incomplete) if taken == 0 => self.fill(socket)?,
                 Err(error) if taken == 0 => return Err(error),
-                // The next call has it.
+                // Reported by the next call.
                 Ok(Record::Incomplete) | Err(_) => return Ok(taken),
             }
         }
@@ -310,7 +312,7 @@ impl Records {
             self.sealed = 0..self.sealed.len();
         }
         let place = Piece::of_mut(&mut self.input[self.sealed.end..]);
-        // SAFETY: a part of the buffer, which nothing else uses.
+        // SAFETY: a part of the buffer that is not otherwise used.
         match unsafe { receive_from_socket(socket, &[place]) }? {
             // Without a close_notify alert, the stream may have been truncated.
             0 => Err(Error::ConnectionReset),
@@ -466,7 +468,7 @@ pub(super) fn check_copies() -> Result<()> {
     }
 }
 
-/// Pieces of memory, some of whose first bytes were processed.
+/// Pieces of memory, with the number of bytes already processed.
 struct Places<'a> {
     pieces: &'a [Piece],
     /// Number of processed bytes of the first piece.
@@ -497,7 +499,7 @@ impl<'a> Places<'a> {
         }
     }
 
-    /// Copies at most `most` bytes to `to`; their number.
+    /// Copies at most `most` bytes to `to`; returns their number.
     ///
     /// # Errors
     /// [`Error::InvalidValue`] for memory that is not mapped.
@@ -606,7 +608,8 @@ impl<'a> Places<'a> {
         Ok(len)
     }
 
-    /// Number of bytes to keep after a copy has failed at `copied` bytes: the header of the piece that could not be read is dropped.
+    /// Number of bytes to keep after a copy has failed at `copied` bytes: the header of the unreadable piece is
+    /// dropped.
     fn before_failure(&self, vectors: &[libc::iovec], copied: usize) -> usize {
         let mut from = 0;
         for (index, vector) in vectors.iter().enumerate() {

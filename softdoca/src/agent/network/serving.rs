@@ -1,9 +1,10 @@
 //! Memory of this process that peers on other machines access, and the thread that serves a peer's requests without
 //! progress by the program.
 //!
-//! Requests and replies are the agent's (`protocol`), one after the other. The payload of a write goes from the socket
-//! to memory, and the payload of a read from memory to the socket, by system calls: memory that the program has
-//! unmapped fails the request instead of crashing the process. Replies are collected until no request waits.
+//! Requests and replies have the agent's format (`protocol`), and are processed in order. The payload of a write goes
+//! from the socket to memory, and the payload of a read from memory to the socket, by system calls: memory that the
+//! program has unmapped fails the request instead of crashing the process. Replies are collected until no request is
+//! pending.
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
@@ -19,13 +20,13 @@ use crate::verbs::{Nic, Region, RemoteKey, RemoteRights};
 
 /// Maximum payload of a request in bytes: the largest RDMA message.
 const LONGEST: u64 = 2 << 30;
-/// Bytes moved at a time if they are not contiguous.
+/// Bytes that are moved at a time if the memory is not contiguous.
 const BOUNCE: usize = 64 * 1024;
 /// Maximum number of collected replies.
 const MOST_REPLIES: usize = 32;
 /// Maximum number of exports cached by a connection.
 const MOST_EXPORTS: usize = 64;
-/// Receive timeout. In effect none: the kernel's keepalive detects a peer that is gone.
+/// Receive timeout, in effect unlimited: the kernel's keepalive detects an unreachable peer.
 const FOREVER: Duration = Duration::from_secs(24 * 3600);
 /// Number of polls of an empty socket before the thread sleeps.
 const LOOKS: u32 = 4;
@@ -184,7 +185,7 @@ impl Serving<'_> {
             exposed.check(request.addr, request.len)?;
             Ok(exposed)
         });
-        // It fits: at most 2 GiB.
+        // Cannot overflow: at most 2 GiB.
         let len = request.len as usize;
         let mut done = 0;
         let mut result = checked.as_ref().map(|_| 0).map_err(|error| *error);
@@ -222,7 +223,8 @@ impl Serving<'_> {
         Ok(())
     }
 
-    /// Receives some of the `len` bytes for `addr`, and the next request after them. The inner error is the request's.
+    /// Receives some of the `len` bytes for `addr`, and the next request after them. The inner error is that of the
+    /// request.
     fn place(&mut self, exposed: &Exposed, addr: u64, len: usize) -> Result<Result<usize>> {
         let (stream, head) = (&self.stream, Piece::of_mut(&mut self.head));
         let mut of_connection = None;
@@ -379,14 +381,14 @@ impl Serving<'_> {
         Ok(())
     }
 
-    /// Fails the first reply with memory, which belongs to this export and is not available any more.
+    /// Fails the first reply with memory, which belongs to this export and is no longer available.
     fn fail_first(&mut self, index: usize, error: Error) -> Result<()> {
         let place = self
             .replies
             .iter()
             .position(|reply| matches!(reply.memory, Some((of, ..)) if of == index));
         match place {
-            // Its header may have been sent.
+            // The header may already have been sent.
             Some(0) if self.sent > 0 => Err(Error::ConnectionReset),
             Some(place) => {
                 self.replies[place] = Reply {
@@ -399,7 +401,7 @@ impl Serving<'_> {
         }
     }
 
-    /// Sends replies up to the first with memory of another export than this.
+    /// Sends replies up to the first one with memory of another export.
     fn send_run(&self, export: Option<(usize, &PointerTo<'_>)>) -> Result<usize> {
         let (mut pieces, mut count, mut skip) = ([Piece::NONE; MOST_PIECES], 0, self.sent);
         for reply in &self.replies {
@@ -446,7 +448,7 @@ fn header(result: Result<u64>) -> [u8; ReplyHeader::SIZE] {
 fn on_word(exposed: &Exposed, operation: Operation, request: &RequestHeader) -> Result<u64> {
     exposed.check(request.addr, request.len)?;
     match operation {
-        // The rights in the peer's descriptor may have been changed on the way.
+        // The rights in the peer's descriptor may have been modified in transit.
         Operation::Describe if !exposed.is_all_of(request.addr, request.len) => {
             Err(Error::InvalidValue)
         }
@@ -476,7 +478,7 @@ pub(crate) trait Memory: Send + Sync {
     /// only.
     fn pointer(&self, addr: u64, len: u64) -> Option<*mut u8>;
 
-    /// Copies bytes that are not in this process.
+    /// Copies bytes that are not mapped in this process.
     ///
     /// # Errors
     /// [`Error::NotFound`] when their owner has ended or withdrawn them.
@@ -485,7 +487,7 @@ pub(crate) trait Memory: Send + Sync {
     /// The `len` bytes at `to` are the caller's to write.
     unsafe fn read(&self, addr: u64, to: *mut u8, len: usize) -> Result<()>;
 
-    /// Copies to bytes that are not in this process, as [`Memory::read`].
+    /// Copies to bytes that are not mapped in this process, as [`Memory::read`].
     ///
     /// # Safety
     /// The `len` bytes at `from` can be read.
@@ -529,7 +531,7 @@ pub(super) struct Exposed {
     memory: Box<dyn Memory>,
     /// Held for reading by each access, so that none continues after the withdrawal.
     withdrawn: RwLock<bool>,
-    /// The range as it is registered with an RDMA device.
+    /// The range, if it is registered with an RDMA device.
     region: Mutex<Option<Region>>,
 }
 
@@ -548,7 +550,8 @@ impl Exposed {
     /// Registers the range with an RDMA device, if it is contiguous and the device accepts it. Otherwise peers access it
     /// over TCP only.
     ///
-    /// Not at the start of the memory map: registered memory is locked, and only an export for the network needs it.
+    /// This is not done at the start of the memory map: registered memory is locked, and only an export for the network
+    /// needs it.
     pub(super) fn register(&self, nic: &'static Nic) {
         let Ok(len) = usize::try_from(self.len) else {
             return;

@@ -1,11 +1,12 @@
-//! Environment variables of the network, and the network addresses that follow from them: the part of an export blob that
-//! peers on other machines use.
+//! Environment variables of the network, and the resulting network addresses: the part of an export blob that peers on
+//! other machines use.
 //!
 //! ```text
 //!    0  16 bytes: the runtime directory (device and inode) in which processes of the same machine reach it
 //!   16  process
 //!   32  key of the export or service
-//!   48  u8 number of addresses, 1 to 4, and 128 if connections use TLS, 64 if the service can be reached by verbs; for each: 16 bytes IPv6 address (IPv4 mapped), u16 port (big endian)
+//!   48  u8 number of addresses, 1 to 4, and 128 if connections use TLS, 64 if the service can be reached by verbs;
+//!       for each: 16 bytes IPv6 address (IPv4 mapped), u16 port (big endian)
 //! ```
 
 use std::ffi::OsString;
@@ -29,8 +30,8 @@ use crate::runtime::{Key, RuntimeDir};
 pub(crate) const ADDRESS: &str = "SOFTDOCA_ADDRESS";
 /// File with the key shared by all processes of a deployment.
 const KEY_FILE: &str = "SOFTDOCA_KEY_FILE";
-/// `tcp`: processes of this machine are also reached over the network, and never by verbs. `verbs`: the same, always by
-/// verbs.
+/// `tcp`: processes of this machine are also reached over the network, and verbs are never used. `verbs`: also over the
+/// network, but always with verbs.
 pub(super) const TRANSPORT: &str = "SOFTDOCA_TRANSPORT";
 /// Files in PEM for TLS: the certificate of this machine, its private key, and the authorities that sign the peers' certificates.
 pub(super) const TLS_CERTIFICATE: &str = "SOFTDOCA_TLS_CERTIFICATE";
@@ -46,7 +47,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Transport {
-    /// Over the network, by verbs where both have a device, if they are on other machines.
+    /// Processes on other machines are reached over the network, with verbs if both sides have a device.
     Auto,
     /// Over TCP, including peers on this machine that offer it.
     Tcp,
@@ -247,9 +248,10 @@ pub(crate) struct NetworkOffer {
     directory: [u8; 16],
     pub(super) process: Key,
     pub(crate) key: Key,
-    /// Connections use TLS. For a clear error in a peer whose setting differs; the connection does not depend on it.
+    /// Connections use TLS. Only for a clear error message in a peer whose setting differs; the connection does not
+    /// depend on it.
     pub(super) tls: bool,
-    /// The service expects the endpoint of a queue pair of the peer, or a message that there is none.
+    /// The service expects the endpoint of a queue pair of the peer, or a message that the peer has none.
     pub(crate) verbs: bool,
     places: [Option<Place>; MOST_ADDRESSES],
 }
@@ -335,7 +337,7 @@ impl NetworkOffer {
         offer
     }
 
-    /// Returns `true` if it is this process's offer.
+    /// Returns `true` if the offer belongs to this process.
     pub(crate) fn is_of(&self, process: Key) -> bool {
         self.process == process
     }
@@ -467,7 +469,7 @@ mod tests {
         let addresses = settings.map(|settings| settings.unwrap().addresses);
         assert_eq!(addresses, Ok(vec![IpAddr::from([127, 0, 0, 5])]));
         assert_eq!(lookups, 3);
-        // The next call reads them again, and then they are known.
+        // The next call reads the settings again, this time successfully.
         let known = OnceLock::new();
         let mut failures = 2;
         let mut get = || {

@@ -1,4 +1,5 @@
-//! A non-blocking TCP socket that detects a dead peer, and moves bytes between the network and memory in one copy.
+//! A non-blocking TCP socket that detects an unreachable peer, and moves bytes between the network and memory in one
+//! copy.
 
 #[cfg(feature = "tls")]
 use std::cell::RefCell;
@@ -27,8 +28,8 @@ pub(super) const MOST_PIECES: usize = 64;
 pub(crate) struct Piece {
     pub(crate) start: *mut u8,
     pub(crate) len: usize,
-    /// The bytes are named by a peer's request, and the program may have unmapped them: only the kernel, which checks
-    /// addresses, reads or writes them. The call then fails, and the process does not crash.
+    /// The bytes are selected by a peer's request, and the program may have unmapped them: only the kernel, which
+    /// checks addresses, reads or writes them. If they are unmapped, the call fails, and the process does not crash.
     #[cfg_attr(
         not(feature = "tls"),
         expect(dead_code, reason = "without TLS the kernel copies all")
@@ -36,7 +37,7 @@ pub(crate) struct Piece {
     pub(crate) exported: bool,
 }
 
-// SAFETY: an address is all that it is; the code that creates one guarantees what is there.
+// SAFETY: the value is only an address; the code that creates it guarantees the validity of the memory.
 unsafe impl Send for Piece {}
 // SAFETY: as above.
 unsafe impl Sync for Piece {}
@@ -78,7 +79,7 @@ impl Piece {
 #[derive(Debug)]
 pub(crate) struct Stream {
     fd: OwnedFd,
-    /// With TLS. Calls do not overlap.
+    /// Present with TLS. Calls do not overlap.
     #[cfg(feature = "tls")]
     pub(super) records: Option<RefCell<Box<Records>>>,
 }
@@ -114,7 +115,7 @@ impl Stream {
         }
     }
 
-    /// The same, with all bytes in these records.
+    /// The same stream, with all bytes in these records.
     #[cfg(feature = "tls")]
     pub(super) fn encrypted(self, records: Records) -> Stream {
         Stream {
@@ -139,11 +140,12 @@ impl Stream {
         Ok(())
     }
 
-    /// Sends as much as fits; returns the number of accepted bytes. With TLS, [`Stream::flush`] sends the rest of them.
+    /// Sends as much as fits; returns the number of accepted bytes. With TLS, [`Stream::flush`] sends the remaining
+    /// ones.
     ///
     /// # Errors
-    /// [`Error::Again`] when nothing fits, [`Error::InvalidValue`] for memory that is not mapped when nothing was sent,
-    /// [`Error::ConnectionReset`] when the peer is gone.
+    /// [`Error::Again`] if no byte fits, [`Error::InvalidValue`] for unmapped memory if no byte was sent,
+    /// [`Error::ConnectionReset`] if the peer has disconnected.
     pub(super) fn send(&self, pieces: &[Piece]) -> Result<usize> {
         #[cfg(feature = "tls")]
         if let Some(records) = &self.records {
@@ -155,7 +157,7 @@ impl Stream {
     /// Sends accepted bytes that have not been sent; returns `true` if none are left.
     ///
     /// # Errors
-    /// [`Error::ConnectionReset`] when the peer is gone.
+    /// [`Error::ConnectionReset`] if the peer has disconnected.
     pub(crate) fn flush(&self) -> Result<bool> {
         #[cfg(feature = "tls")]
         if let Some(records) = &self.records {
@@ -176,8 +178,8 @@ impl Stream {
     /// Receives available bytes into the pieces, in their order; returns their number, 0 at the end of the connection.
     ///
     /// # Errors
-    /// [`Error::Again`] when nothing has arrived, [`Error::InvalidValue`] for memory that is not mapped when nothing was received,
-    /// [`Error::ConnectionReset`] when the peer is gone.
+    /// [`Error::Again`] if no byte has arrived, [`Error::InvalidValue`] for unmapped memory if no byte was received,
+    /// [`Error::ConnectionReset`] if the peer has disconnected.
     ///
     /// # Safety
     /// The pieces are the caller's to write, or exported and not mapped.
@@ -279,7 +281,7 @@ impl Stream {
         }
     }
 
-    /// Returns `true` if the peer has closed its end or is gone; bytes that it sent before may still be received.
+    /// Returns `true` if the peer has closed its end or exited; bytes that were sent before may still be received.
     pub(crate) fn is_closed(&self) -> bool {
         let mut fds = [PollFd::new(&self.fd, PollFlags::RDHUP)];
         let now = Timespec {
@@ -394,13 +396,13 @@ fn socket_for(address: SocketAddr) -> Result<OwnedFd> {
 /// Reason why a connection could not be established.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unreached {
-    /// Nothing listens at the address.
+    /// No process listens at the address.
     Refused,
-    /// The machine did not answer in time: packets may have been lost.
+    /// The machine did not respond in time: packets may have been lost.
     NoAnswer,
     /// The network is down, or there is no route to the machine.
     NoRoute,
-    /// This process cannot make a connection.
+    /// This process cannot create a connection.
     Failed(Error),
 }
 

@@ -1,7 +1,8 @@
-//! TLS 1.3 of connections between machines: both sides show a certificate that an authority of the deployment has signed.
+//! TLS 1.3 of connections between machines: both sides present a certificate that an authority of the deployment has
+//! signed.
 //!
-//! rustls does the handshake, after which [`Records`] takes over the keys. The client also checks that the server's certificate is for the
-//! IP address that it has connected to.
+//! rustls performs the handshake, after which [`Records`] takes over the keys. The client also checks that the server's
+//! certificate is for the IP address that it has connected to.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -36,7 +37,7 @@ pub(super) struct Tls {
     server: Arc<ServerConfig>,
 }
 
-/// Without the keys: for logs.
+/// Omits the keys, because the text is used in logs.
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Tls")
@@ -93,7 +94,7 @@ impl Tls {
     /// Encrypts a connection that this process has made to `address`.
     ///
     /// # Errors
-    /// The peer does not use TLS, has no certificate of the authority for this address, or is gone.
+    /// The peer does not use TLS, has no certificate of the authority for this address, or has disconnected.
     pub(super) fn connect(
         &self,
         stream: Stream,
@@ -139,7 +140,7 @@ fn check_mode(key: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Message for a peer that uses TLS, in a process that does not.
+/// Message about a peer that uses TLS, in a process that does not.
 pub(super) fn not_configured() -> String {
     format!(
         "the peer uses TLS, and this process does not: set {TLS_CERTIFICATE}, {TLS_KEY} and {TLS_CA} on both machines or on neither"
@@ -168,7 +169,7 @@ impl fmt::Display for Refused {
 }
 
 impl Refused {
-    /// Returns the client's error, and logs the reason, if there is one. The caller reports an unreachable peer.
+    /// Returns the client's error, and logs its reason, if there is one. The caller reports an unreachable peer.
     pub(super) fn explained(&self) -> Error {
         match self.reason {
             Some(_) => self.error.because(self),
@@ -315,7 +316,7 @@ where
                 return Ok(Records::new(secrets, Box::new(keys))?);
             }
             Next::Fail(error) => {
-                // The alert has the reason for the peer; it is sent if possible without waiting.
+                // The alert contains the reason for the peer; it is sent only if this does not block.
                 if let Ok(ConnectionState::EncodeTlsData(mut data)) =
                     side.process(&mut incoming[..used]).state
                 {
@@ -332,7 +333,7 @@ where
 
 #[cfg(test)]
 pub(crate) mod tests {
-    //! Handshakes of two sides, and records between them or with rustls' own.
+    //! Handshakes between two sides, and records exchanged with our implementation or that of rustls.
 
     use std::io::{Read as _, Write as _};
     use std::net::{Ipv4Addr, TcpStream};
@@ -357,7 +358,7 @@ pub(crate) mod tests {
 
     type Shaken = std::result::Result<Stream, Refused>;
 
-    /// Client and server after a handshake of both.
+    /// Client and server after the handshake of both sides.
     fn shaken(client: &Tls, server: &Tls) -> (Shaken, Shaken) {
         let (here, there) = stream::pair();
         let deadline = Deadline::after(TIMEOUT);
@@ -375,7 +376,7 @@ pub(crate) mod tests {
         (client.expect("a client"), server.expect("a server"))
     }
 
-    /// Sends all of it in calls of at most `size` bytes, and receives it meanwhile in pieces of at most `piece` bytes.
+    /// Sends the data in calls of at most `size` bytes, while receiving it in pieces of at most `piece` bytes.
     fn pass(from: &Stream, to: &Stream, bytes: &[u8], (size, piece): (usize, usize)) -> Vec<u8> {
         let deadline = Instant::now() + TIMEOUT;
         let (mut sent, mut received) = (0, Vec::new());
@@ -383,7 +384,7 @@ pub(crate) mod tests {
         while received.len() < bytes.len() {
             assert!(Instant::now() < deadline, "{} bytes", received.len());
             let next = &bytes[sent..bytes.len().min(sent + size)];
-            // In two pieces.
+            // Received in two pieces.
             let halves = next.split_at(next.len() / 3);
             match from.send(&[Piece::of(halves.0), Piece::of(halves.1)]) {
                 Ok(taken) => sent += taken,
@@ -474,7 +475,7 @@ pub(crate) mod tests {
 
     /// Error of the client and of the server.
     fn errors((client, server): (Shaken, Shaken)) -> (Error, Error) {
-        // A client is done before the server has looked at its certificate.
+        // The client completes its handshake before the server has verified its certificate.
         let client = match client {
             Err(refused) => refused.error,
             Ok(stream) => stream
@@ -503,7 +504,7 @@ pub(crate) mod tests {
             assert_eq!(errors(shaken(&bad, &good)), refused);
             assert_eq!(errors(shaken(&good, &bad)), refused);
         }
-        // Only servers have an address to be compared with.
+        // Only the certificates of servers are compared with an address.
         let elsewhere = tls(&ours, "192.0.2.1");
         let (client, server) = shaken(&elsewhere, &good);
         assert!(client.is_ok() && server.is_ok());
@@ -642,7 +643,7 @@ pub(crate) mod tests {
         std::thread::scope(|scope| {
             let client = scope.spawn(|| tls.connect(client, HOST, deadline).expect("a peer"));
             let server = scope.spawn(|| tls.accept(server, deadline).expect("a peer"));
-            // Between them, a relay.
+            // A relay between the two sides.
             for socket in [&before, &behind] {
                 socket
                     .set_read_timeout(Some(Duration::from_millis(1)))
@@ -744,7 +745,7 @@ pub(crate) mod tests {
         let deadline = Deadline::after(TIMEOUT);
         client.send_all(b"bytes", deadline).expect("sent");
         server.wait_readable(deadline).expect("sent");
-        // SAFETY: nothing is mapped there.
+        // SAFETY: no memory is mapped at this address.
         let lost = unsafe { server.receive(&[unmapped]) };
         assert_eq!(lost, Err(Error::InvalidValue));
         // A header is sent with its memory or not at all.
@@ -777,7 +778,7 @@ pub(crate) mod tests {
         assert_eq!(&both, b"headmemory");
     }
 
-    /// After the handshake, neither direction allocates.
+    /// After the handshake, transfers do not allocate in either direction.
     #[test]
     fn records_are_sent_and_received_without_allocation() {
         let (client, server) = connected();
@@ -811,11 +812,11 @@ pub(crate) mod tests {
         assert_eq!(allocations.count_total, 0);
     }
 
-    /// Results of a server whose client sends these bytes and then nothing.
+    /// Results of a server whose client sends only these bytes.
     fn accepted(server: &Tls, bytes: &[u8]) -> (Error, Duration) {
         let (stream, mut socket) = with_plain_peer();
         let begin = Instant::now();
-        // The server may end the connection before it has all.
+        // The server may end the connection before it has received all bytes.
         let _ = socket.write_all(bytes);
         let deadline = Deadline::after(Duration::from_millis(300));
         let error = server
@@ -831,7 +832,7 @@ pub(crate) mod tests {
         let (error, time) = accepted(&server, &[]);
         assert_eq!(error, Error::TimeOut);
         assert!(time >= Duration::from_millis(300));
-        // A record that is announced and does not come.
+        // A record that is announced but not sent.
         assert_eq!(accepted(&server, &[22, 3, 1, 0x40, 0]).0, Error::TimeOut);
         assert_eq!(
             accepted(&server, b"SDTCP\0\x01\0").0,

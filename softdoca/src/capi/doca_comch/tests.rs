@@ -54,7 +54,7 @@ pub enum Seen {
 #[derive(Debug, Default)]
 pub struct Log {
     pub seen: RefCell<Vec<Seen>>,
-    /// The connections reported so far, latest last.
+    /// The connections reported so far, in order.
     pub connections: RefCell<Vec<*mut doca_comch_connection>>,
 }
 
@@ -625,7 +625,7 @@ impl TestConsumer {
         id
     }
 
-    /// Posts a buf with a task of its own. Returns the task.
+    /// Posts a buf with a separate task. Returns the task.
     #[track_caller]
     pub fn post(&self, buf: *mut doca_buf, data: u64) -> *mut doca_task {
         let task = self.allocate(buf, data);
@@ -939,7 +939,7 @@ fn a_name_has_one_server_at_a_time() {
     pair.server.context.stop_fully(&engines);
     assert_ok(second.context.start());
     assert_ok(second.context.stop());
-    // Their socket files are removed.
+    // The socket files of the peers have been removed.
     let left = std::fs::read_dir(RuntimeDir::get().unwrap().path()).unwrap();
     let socket = crate::runtime::named_socket("comch", &["0000:3b:00.0", &name]);
     assert!(
@@ -960,7 +960,7 @@ fn a_client_without_a_server_returns_to_idle() {
         unsafe { doca_comch_client_get_connection(client.handle, &raw mut connection) },
         Error::BadState.code()
     );
-    // It can be started again, and connects to a new server.
+    // The client can be started again, and connects to a new server.
     assert_eq!(client.context.start(), IN_PROGRESS);
     progress_until(&[&engine], || client.context.state() == IDLE);
 }
@@ -1011,7 +1011,7 @@ fn largest_messages_must_be_the_same_on_both_sides() {
 #[test]
 fn submitted_messages_are_delivered_before_a_stop() {
     let pair = Pair::connect();
-    // More than the socket's buffer holds while the server does not read.
+    // More than fits into the socket's buffer while the server does not read.
     for index in 0..200u8 {
         assert_ok(pair.client.send(&[index; 4000]));
     }

@@ -66,7 +66,7 @@ struct Log {
     by_address: RefCell<Vec<(ConnectionEvent, *mut doca_rdma_connection, u64)>>,
     /// Answer of the request callback.
     answer: Cell<Answer>,
-    /// If set, callbacks free failed tasks, for stopping.
+    /// If `true`, callbacks free failed tasks, so that the context can stop.
     free_on_error: Cell<bool>,
     freed: RefCell<Vec<*mut doca_task>>,
 }
@@ -115,7 +115,7 @@ unsafe extern "C" fn disconnected(_: *mut doca_rdma_connection, _: doca_data, ct
     log.disconnected.set(log.disconnected.get() + 1);
 }
 
-/// Permissions of an instance for everything that the tests do.
+/// Permissions of an instance for all operations of the tests.
 const ALL: u32 = DOCA_ACCESS_FLAG_LOCAL_READ_WRITE
     | DOCA_ACCESS_FLAG_RDMA_READ
     | DOCA_ACCESS_FLAG_RDMA_WRITE
@@ -132,7 +132,7 @@ struct Side {
     tasks: RefCell<Vec<*mut doca_task>>,
 }
 
-/// Connections use an RDMA device: see `over_network`.
+/// `true` if connections use an RDMA device: see `over_network`.
 fn by_verbs() -> bool {
     std::env::var_os("SOFTDOCA_TRANSPORT").is_some_and(|transport| transport == "verbs")
 }
@@ -149,12 +149,12 @@ impl Side {
         side
     }
 
-    /// A configured instance that is not started.
+    /// A configured instance that has not been started.
     fn new(permissions: u32, connections: u16) -> Side {
         Side::on(device(), permissions, connections)
     }
 
-    /// A configured instance on `device` that is not started.
+    /// A configured instance on `device` that has not been started.
     fn on(device: Arc<Device>, permissions: u32, connections: u16) -> Side {
         let (mut pe, mut rdma) = (null_mut(), null_mut());
         let log = Box::<Log>::default();

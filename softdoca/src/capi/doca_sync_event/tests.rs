@@ -59,7 +59,7 @@ impl Se {
         Se(event)
     }
 
-    /// Creates an event for the CPU alone.
+    /// Creates an event only for the CPU.
     fn local() -> Se {
         let (event, dev) = (Se::create(), Dev::open());
         // SAFETY: live handles.
@@ -70,14 +70,14 @@ impl Se {
         event
     }
 
-    /// Creates and starts an event for the CPU alone.
+    /// Creates and starts an event only for the CPU.
     fn started() -> Se {
         let event = Se::local();
         event.start();
         event
     }
 
-    /// The handle. A method, because a closure would capture the field alone.
+    /// The handle. A method, because a closure would capture only the field.
     fn raw(&self) -> *mut doca_sync_event {
         self.0
     }
@@ -112,7 +112,8 @@ impl Drop for Se {
         if std::thread::panicking() {
             return;
         }
-        // SAFETY: a live handle, not used afterwards; one that is a context, or is not started, cannot be stopped so.
+        // SAFETY: a live handle, not used afterwards; an event that is a context, or has not been started, cannot be
+        // stopped in this way.
         unsafe {
             doca_sync_event_stop(self.0);
             ok(doca_sync_event_destroy(self.0));
@@ -166,7 +167,7 @@ fn concurrent_additions_all_count() {
 #[test]
 fn waits_end_when_the_masked_value_fulfils_their_condition() {
     type Wait = unsafe extern "C" fn(*mut doca_abi::doca_sync_event, u64, u64) -> u32;
-    // The function, its operand for the low byte, a value that does not fulfil the condition, one that does.
+    // The function, its operand for the low byte, a value that does not satisfy the condition, and a value that does.
     let cases: [(Wait, u64, u64, u64); 6] = [
         (doca_sync_event_wait_eq, 5, 0x0104, 0x0305),
         (doca_sync_event_wait_eq_yield, 5, 0x0106, 0x0205),
@@ -227,7 +228,7 @@ fn an_event_that_is_not_started_has_no_value() {
     assert_eq!(event.get(), 0, "it begins anew");
 }
 
-/// A publisher or subscriber at any other location is as good as one on the CPU.
+/// A publisher or subscriber at any other location is equivalent to one on the CPU.
 #[test]
 fn an_event_needs_a_publisher_and_a_subscriber() {
     let dev = Dev::open();
@@ -532,7 +533,7 @@ fn exports_are_limited_to_the_declared_locations() {
     assert_eq!(import(&dev, &stopped).err(), Some(invalid));
 }
 
-/// The event is one value among others in a map of the program.
+/// The value is one of several values in a map of the program.
 #[test]
 fn a_value_inside_of_a_larger_map_is_shared() {
     use std::cell::UnsafeCell;
@@ -541,7 +542,7 @@ fn a_value_inside_of_a_larger_map_is_shared() {
     use crate::buffer::BufInventory;
     use crate::memory::{Mmap, Permissions};
 
-    // Not a whole page: peers use the agent.
+    // Less than a page, so peers access it through the agent.
     let place = Box::new(UnsafeCell::new([0_u64; 8]));
     let addr = place.get().cast::<u64>().expose_provenance() as u64;
     let mmap = Mmap::new();

@@ -1,6 +1,6 @@
 //! Kernels for x86-64: SSSE3, AVX2, AVX-512, and the last two with GFNI.
 //!
-//! Without GFNI a product is two table look-ups, one per nibble; with it, one instruction.
+//! Without GFNI, a product takes two table look-ups, one per nibble; with GFNI, one instruction.
 
 use std::arch::is_x86_feature_detected;
 use std::arch::x86_64::*;
@@ -11,10 +11,10 @@ use super::{Kernel, Vector};
 /// The kernels that this processor supports, in order of preference.
 ///
 /// AVX-512 comes first only together with GFNI. Processors without GFNI (Skylake to Cooper Lake) lower their clock
-/// frequency for almost a millisecond after each use of 512-bit registers, which slows down everything else that a
-/// storage service does: with 2 KiB of parity per block, LZ4 takes 13 to 20 % longer on a Cascade Lake, compared with 2
-/// % for AVX2. In return, sums of 32 KiB gain nothing, and products take 1.9 us instead of 3.1 us, next to tens of
-/// microseconds of LZ4.
+/// frequency for almost a millisecond after each use of 512-bit registers, which slows down all other work of a storage
+/// service: with 2 KiB of parity per block, LZ4 takes 13 to 20 % longer on a Cascade Lake, compared with 2 % for AVX2.
+/// In return, sums of 32 KiB gain nothing, and products take 1.9 us instead of 3.1 us, next to tens of microseconds of
+/// LZ4.
 pub(super) fn available() -> impl Iterator<Item = &'static Kernel> {
     let avx512 = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
     let avx2 = is_x86_feature_detected!("avx2");

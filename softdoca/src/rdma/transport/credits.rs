@@ -1,7 +1,7 @@
 //! Receives shared by several senders.
 //!
-//! An instance with one connection counts its receives in that connection's ring. With several connections any sender may
-//! take any receive, so they are counted in memory that the instance shares with all of them:
+//! An instance with one connection counts its receives in that connection's ring. With several connections, any sender
+//! may take any receive, so they are counted in memory that the instance shares with all senders:
 //!
 //! ```text
 //!    0  u64 magic, u64 slots
@@ -10,9 +10,9 @@
 //!  192  slots x u64: generation (high half), receives taken by the slot's connection (low half)
 //! ```
 //!
-//! A sender that dies may have taken receives that it never used. Its slot has the number taken, the receiver knows
-//! the number of messages received, and posts the difference again. The slot's generation changes then, so that a late
-//! sender cannot take any more.
+//! A sender that exits may have taken receives that it never used. Its slot contains the number of receives taken; the
+//! receiver knows the number of messages received, and posts the difference again. It also changes the slot's
+//! generation, so that a late sender cannot take further receives.
 //!
 //! A sender on another machine cannot use this memory: [`Grants`] counts the receives announced to it in messages.
 //!
@@ -74,9 +74,9 @@ impl SharedReceives {
     }
 }
 
-/// Receives granted to a sender on another machine, which learns of them in messages.
+/// Receives granted to a sender on another machine, to which they are announced in messages.
 pub(super) struct Grants {
-    /// Receives that the sender may not use yet.
+    /// Receives that have not been announced to the sender yet.
     available: u64,
     /// Receives that the sender may use.
     granted: u64,
@@ -101,20 +101,20 @@ impl Grants {
         self.available += count;
     }
 
-    /// The sender waits for a receive.
+    /// Records that the sender waits for a receive.
     pub(super) fn want(&mut self) {
         self.wanted = true;
     }
 
-    /// Number of receives to announce to the sender now. While messages are being received (`goes_on`), only when it may
-    /// have used half of its receives.
+    /// Number of receives to announce to the sender now. While messages are being received (`goes_on`), receives are
+    /// announced only when the sender may have used half of those it has.
     pub(super) fn take(&mut self, goes_on: bool) -> Option<u32> {
         let count = match &self.receives {
             None if self.available > 0 && (self.available >= self.granted || !goes_on) => {
                 std::mem::take(&mut self.available)
             }
             None => return None,
-            // Only for a waiting message: a receive granted to one sender is lost to the others.
+            // Only for a waiting message, because a receive granted to one sender is not available to the others.
             Some(receives) if self.wanted && receives.take() => {
                 self.wanted = false;
                 1
@@ -218,7 +218,7 @@ impl Mapping {
 
     fn word(&self, at: usize) -> &Word {
         debug_assert!(at.is_multiple_of(8) && at + 8 <= Mapping::len(self.slots));
-        // SAFETY: one of the layout's offsets: aligned and inside the mapping, which lives as long as self; all
+        // SAFETY: one of the layout's offsets: aligned and inside the mapping, which exists as long as self; all
         // processes access it as an atomic.
         unsafe { Word::from_ptr(self.base.as_ptr().add(at).cast()) }
     }
@@ -325,7 +325,7 @@ mod tests {
             alive.take() && alive.take() && !alive.take(),
             "two were unused"
         );
-        // The next one in the same slot starts over.
+        // The next sender in the same slot starts with new counts.
         let next = pool.slot().expect("a slot");
         pool.post(1);
         assert!(!dead.take() && open(&next).take());

@@ -55,7 +55,7 @@ pub(super) fn grant(stream: &Stream, count: u64) -> u64 {
     let announced = u32::try_from(count).unwrap_or(u32::MAX);
     match stream.send_from(&frame(CREDITS, 0, 0, announced)) {
         Ok(HEADER) => u64::from(announced),
-        // The first bytes of a connection are sent at once.
+        // The first bytes of a connection are sent immediately.
         _ => 0,
     }
 }
@@ -147,7 +147,7 @@ pub(crate) struct NetworkInbox {
 
 impl NetworkInbox {
     /// The receiving end for a peer that has accepted an offer and to which `granted` receives were announced. `posted`
-    /// receives are posted already.
+    /// receives have already been posted.
     pub(crate) fn new(
         offered: Box<SharedInbox>,
         (stream, granted): (Stream, u64),
@@ -179,7 +179,7 @@ impl NetworkInbox {
         }
     }
 
-    /// The fragment at the front of the buffer, if all of it is there.
+    /// The fragment at the front of the buffer, if it is complete.
     fn parse(&mut self) -> Result<Option<Current>> {
         if self.end == Some(Peer::Closed) {
             // Bytes after the end frame are ignored.
@@ -316,7 +316,7 @@ impl Inbox for NetworkInbox {
             && let Some(bytes) = self.buffer.get(current.data() + from..)
         {
             let len = len.min(bytes.len());
-            // SAFETY: `dst` is writable by the caller's promise, and the buffer is this one's own.
+            // SAFETY: the caller guarantees that `dst` is writable; the buffer is owned by this inbox.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), dst, len) };
         }
     }
@@ -334,7 +334,7 @@ impl Inbox for NetworkInbox {
     }
 
     fn peer(&mut self) -> Peer {
-        // Without receives the socket is not polled otherwise, and the sender may have closed it.
+        // Without posted receives, the socket is not polled otherwise, and the sender may have closed it.
         if self.readable && self.current.is_none() && self.peek().is_err() {
             self.end = Some(Peer::Lost);
         }
@@ -435,13 +435,13 @@ impl NetworkOutbox {
         self.end.is_none()
     }
 
-    /// Sends queued frames; returns `false` if some are left.
+    /// Sends queued frames; returns `false` if not all of them have been sent.
     pub(crate) fn flush(&mut self) -> bool {
         if let Some(stream) = &self.stream
             && (self.output.unsent() > 0 || !stream.is_flushed())
             && self.output.flush(stream).is_err()
         {
-            // Frames that it has sent before can still be received.
+            // Frames that the peer has sent before can still be received.
             self.readable = true;
             self.look();
             self.end.get_or_insert(Peer::Lost);
@@ -577,8 +577,8 @@ impl Drop for NetworkOutbox {
 /// `from` is readable for `len` bytes.
 unsafe fn append(bytes: &mut Vec<u8>, from: *const u8, len: usize) {
     bytes.reserve(len);
-    // SAFETY: there is room for `len` bytes after the present ones, and `from` is readable; what others write meanwhile are other
-    // bytes, of which no value is invalid.
+    // SAFETY: there is space for `len` bytes after the present ones, and `from` is readable; concurrent writers write
+    // other bytes, of which no value is invalid.
     unsafe {
         std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr().add(bytes.len()), len);
         bytes.set_len(bytes.len() + len);
@@ -605,13 +605,13 @@ mod tests {
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     enum End {
         Closed,
-        /// In the middle of something, or without a word.
+        /// Within a frame, or without an end frame.
         Lost,
         /// The sender has broken the protocol.
         Broken,
     }
 
-    /// Fragments and end according to the documentation of the frames, for a receiver with so many receives.
+    /// Fragments and end according to the documentation of the frames, for a receiver with `receives` receives.
     fn expected(mut bytes: &[u8], mut receives: u64) -> (Vec<Received>, End) {
         let (mut found, mut is_within) = (Vec::new(), false);
         while let Some((header, rest)) = bytes.split_first_chunk::<8>() {
@@ -652,7 +652,7 @@ mod tests {
         (found, End::Lost)
     }
 
-    /// A receiver with so many receives, and a socket of its sender.
+    /// A receiver with `receives` receives, and a socket of its sender.
     fn receiver(receives: usize) -> (SharedMemory, NetworkInbox, Stream) {
         let wake = Arc::new(EventFd::new().unwrap());
         let memory = SharedMemory::new(1, 16, &wake, None).unwrap();
@@ -663,7 +663,7 @@ mod tests {
         (memory, inbox, there)
     }
 
-    /// Takes the fragments that are there.
+    /// Takes the available fragments.
     fn take(inbox: &mut NetworkInbox, found: &mut Vec<Received>) -> Result<()> {
         inbox.set_readable();
         while let Some(fragment) = inbox.peek()? {
@@ -755,7 +755,7 @@ mod tests {
             receives in 0..8_usize,
         ) {
             let bytes = frames.concat();
-            // Many pieces of a long input take long, and show nothing more.
+            // Many pieces of a long input take a long time without testing more.
             let sizes: Vec<usize> = sizes.into_iter().map(|size| size.max(bytes.len() / 100)).collect();
             let expected = expected(&bytes, receives as u64);
             prop_assert_eq!(received(&bytes, &sizes, receives), expected);

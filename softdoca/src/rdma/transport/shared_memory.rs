@@ -80,8 +80,8 @@ impl SharedMemory {
     /// Creates the sending side of the ring that a peer offers under `key`.
     ///
     /// # Errors
-    /// [`Error::AlreadyExist`] if another peer has it, [`Error::NotFound`] if the peer has exited or withdrawn it,
-    /// [`Error::UnsupportedVersion`] for a peer of another version.
+    /// [`Error::AlreadyExist`] if another peer has claimed it, [`Error::NotFound`] if the peer has exited or withdrawn
+    /// it, [`Error::UnsupportedVersion`] for a peer of another version.
     pub(crate) fn claim(&self, agent: &AgentAddress, key: Key) -> Result<SharedOutbox> {
         let (agent, slot, mut fds) = agent::request(agent, key, &CLAIM, &[self.wake.as_fd()])?;
         let receives = match (slot.as_slice(), fds.len()) {
@@ -113,13 +113,13 @@ struct Offer {
     receives: Option<(OwnedFd, [u8; 8])>,
     /// Wakes the receiving engine.
     wake: Arc<EventFd>,
-    /// The sender's eventfd, to be taken by the receiver.
+    /// The sender's eventfd, until the receiver takes it.
     sender: Mutex<Option<OwnedFd>>,
-    /// The connection of a sender on another machine, to be taken by the receiver.
+    /// The connection of a sender on another machine, until the receiver takes it.
     network: Mutex<Option<Arrival>>,
     nic: Option<&'static Nic>,
     messages: usize,
-    /// Receives posted before a sender connected, if they are this connection's only.
+    /// Receives posted before a sender connected, if they are not shared with other connections.
     posted: AtomicU64,
     state: AtomicU32,
     /// The sender's process has disconnected.
@@ -129,9 +129,9 @@ struct Offer {
 /// A sender on another machine.
 pub(crate) struct Arrival {
     pub(crate) stream: Stream,
-    /// Number of receives it was granted.
+    /// Number of receives granted to the sender.
     pub(crate) granted: u64,
-    /// Its messages arrive by RDMA devices.
+    /// The sender's messages arrive by RDMA devices.
     pub(crate) verbs: Option<Accepted>,
 }
 
@@ -179,7 +179,7 @@ impl Offer {
 }
 
 impl Offer {
-    /// Gives the offer to a sender on another machine.
+    /// Assigns the offer to a sender on another machine.
     fn reserve(self: &Arc<Self>) -> Result<agent::Deliver> {
         let sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
         if self.state.load(Ordering::Relaxed) != OPEN {
@@ -189,9 +189,9 @@ impl Offer {
         drop(sender);
         let offer = Arc::clone(self);
         Ok(Box::new(move |stream| {
-            // The sender need not wait until the receiver's program makes progress.
+            // The sender is not required to wait until the receiver's program makes progress.
             let Ok(verbs) = super::verbs::accept(offer.nic, offer.messages, &stream) else {
-                // It may try again.
+                // The sender may try again.
                 return offer.state.store(OPEN, Ordering::Release);
             };
             let mut slot = offer.network.lock().unwrap_or_else(PoisonError::into_inner);
@@ -224,7 +224,7 @@ pub(crate) struct SharedInbox {
     within_message: bool,
     slot: Option<Slot>,
     offer: Arc<Offer>,
-    /// The sender's eventfd was taken over.
+    /// `true` once the sender's eventfd has been taken over.
     attached: bool,
     /// Last field: the ring is marked as closed before the sender's connection to the agent ends.
     publication: PublishGuard,
@@ -327,9 +327,9 @@ impl SharedInbox {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         if let Some(sender) = sender {
-            // An invalid eventfd only means that the sender is not woken; it polls after some milliseconds.
+            // An invalid eventfd only means that the sender is not woken, and polls after some milliseconds.
             let _ = self.ring.set_producer(sender);
-            // It may have been asleep since before its eventfd was known here.
+            // The sender may have been asleep since before its eventfd was received.
             self.ring.post(0);
         }
     }
@@ -339,7 +339,7 @@ impl Inbox for SharedInbox {
     #[inline]
     fn post(&mut self, count: u64) {
         self.attach();
-        // With a pool, the ring is only used to wake the sender.
+        // With a pool, the ring is used only to wake the sender.
         let count = if self.slot.is_some() { 0 } else { count };
         if !self.attached {
             self.offer.posted.fetch_add(count, Ordering::Relaxed);
@@ -413,7 +413,7 @@ pub(crate) struct SharedOutbox {
     ring: RingProducer,
     /// Counters of the peer's receives, if this is not its only connection.
     receives: Option<SharedReceives>,
-    /// A receive was taken for the next message.
+    /// `true` if a receive has been taken for the next message.
     reserved: bool,
     /// Last field: the ring is marked as closed before the receiver sees this connection end.
     agent: AgentConnection,

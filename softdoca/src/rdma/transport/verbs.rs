@@ -9,7 +9,8 @@
 //! ```
 //!
 //! The queue pairs are not in the blob: each serves one peer, and a peer with the blob is not authenticated yet.
-//! Afterwards each side sends one byte over the connection for an orderly end; it breaks when a process exits.
+//! Afterwards, each side sends one byte over the connection for a clean end; the connection breaks when a process
+//! exits.
 //!
 //! The sender posts messages as sends, of one fragment each, which begin with a header as over TCP: u8 kind (1 fragment, 3 a message waits
 //! for a receive), u8 flags, u8 bytes of immediate data that follow the header, u8 zero, u32 bytes of data. An immediate value of a message
@@ -59,8 +60,8 @@ const SENDS: u32 = 256;
 const SEND_BUFFERS: usize = 64;
 /// Maximum number of outstanding atomics.
 const ATOMICS: usize = 64;
-/// Maximum number of credit messages that the sender has not polled: one for each receive, and a few that return buffers
-/// only. With no more receives than that, credits are delivered without progress of the sender's program.
+/// Maximum number of credit messages that the sender has not polled: one for each receive, and a few that only return
+/// buffers. Up to this number of receives, credits are delivered without progress of the sender's program.
 const CREDIT_BUFFERS: u32 = 1024 + SPARE_CREDITS;
 const SPARE_CREDITS: u32 = 8;
 const CREDIT: usize = 16;
@@ -115,7 +116,7 @@ impl Companion {
         }
     }
 
-    /// Checks the socket, which is readable or closed; returns `false` if it was known to be closed.
+    /// Checks the socket, which is readable or closed; returns `false` if it was already known to be closed.
     fn look(&mut self) -> bool {
         let was_open = self.end.is_none();
         if let (Some(stream), true) = (&self.stream, was_open) {
@@ -128,7 +129,7 @@ impl Companion {
         was_open
     }
 
-    /// A request has failed; the reason may be that the peer has ended the connection.
+    /// A request has failed, possibly because the peer has ended the connection.
     fn fail(&mut self) -> Peer {
         self.look();
         *self.end.get_or_insert(Peer::Lost)
@@ -156,8 +157,8 @@ pub(crate) struct Accepted {
     credits: u32,
 }
 
-/// Connects a sender that has accepted an offer of an instance with `receives` receives, if both sides have a device; the
-/// answer is not sent yet. Called by a thread of the agent, which may wait.
+/// Connects a sender that has accepted an offer of an instance with `receives` receives, if both sides have a device;
+/// the response is not sent yet. Called by a thread of the agent, which may block.
 ///
 /// # Errors
 /// [`Error::TimeOut`] and [`Error::ConnectionReset`] for a sender that sends no endpoint, [`Error::InvalidValue`].
@@ -240,7 +241,7 @@ pub(crate) struct VerbsInbox {
     within_message: bool,
     end: Option<Peer>,
     grants: Grants,
-    /// Receives and buffers not yet announced to the sender.
+    /// Numbers of receives and of buffers that have not been announced to the sender yet.
     unannounced: (u32, u32),
     /// Credit messages in flight, and their maximum.
     sending: u32,
@@ -250,7 +251,7 @@ pub(crate) struct VerbsInbox {
 }
 
 impl VerbsInbox {
-    /// The receiving end for a peer that has accepted an offer. `posted` receives are posted already.
+    /// The receiving end for a peer that has accepted an offer. `posted` receives have already been posted.
     pub(crate) fn new(
         offered: Box<SharedInbox>,
         stream: Stream,
@@ -315,7 +316,7 @@ impl VerbsInbox {
         self.unannounced.1 += 1;
     }
 
-    /// The message at the front.
+    /// The message at the front of the queue.
     fn parse(&mut self) -> Result<Option<Current>> {
         while let Some((slot, received)) = self.arrived.front().copied() {
             let current = if received.by_write {
@@ -357,7 +358,7 @@ impl VerbsInbox {
         Ok(None)
     }
 
-    /// Parses a message; `None` if it only notifies that one waits.
+    /// Parses a message; `None` if it only notifies that a message is waiting.
     fn parse_send(&self, slot: u32, received: Received) -> Result<Option<Current>> {
         let mut head = [0; HEADER + WRITE_IMMEDIATE];
         let arrived = received.len as usize;
@@ -496,8 +497,8 @@ impl Inbox for VerbsInbox {
         if let Some(current) = &self.current {
             let len = len.min(current.fragment.len.saturating_sub(from));
             let at = self.buffers.at(current.slot as usize);
-            // SAFETY: the fragment lies within its buffer, as was checked, and the device does not write there until it is posted again.
-            // `dst` is writable by the caller's promise.
+            // SAFETY: the fragment lies within its buffer, as was checked, and the device does not write to the buffer
+            // until it is posted again. The caller guarantees that `dst` is writable.
             unsafe { std::ptr::copy_nonoverlapping(at.add(current.from + from), dst, len) };
         }
     }
@@ -563,7 +564,8 @@ pub(crate) struct VerbsOutbox {
     room: u32,
     /// Number of requests without a completion.
     outstanding: u32,
-    /// Number of used send buffers, and the next one, as they are freed in order. The same for atomics.
+    /// Number of used send buffers, and the next one, as they are freed in order. The fields for atomics are
+    /// equivalent.
     sends: (usize, usize),
     changes: (usize, usize),
     /// Completed accesses, in order.
@@ -573,7 +575,8 @@ pub(crate) struct VerbsOutbox {
 /// Connects to the connection that a peer offers, by RDMA devices if both sides have one.
 ///
 /// # Errors
-/// As [`Link::to`]; [`Error::AlreadyExist`] when another peer has it, [`Error::NotSupported`] when TCP is needed but not allowed.
+/// As [`Link::to`]; [`Error::AlreadyExist`] if another peer has claimed it, [`Error::NotSupported`] if TCP is required
+/// but not permitted.
 pub(crate) fn connect(offer: &NetworkOffer, nic: Option<&'static Nic>) -> Result<ConnectionOutbox> {
     let link = Link::to(offer)?;
     let (stream, bell) = (call(offer)?, link.bell()?);
@@ -658,7 +661,7 @@ impl VerbsOutbox {
             companion: Companion::new(stream),
             link,
             bell,
-            // Its upper half is zero.
+            // The upper half of the word is zero.
             peer_nic: word(&answer, 4) as u16,
             end: None,
             credits: u64::from(word(&answer, ANSWER - 8)),
@@ -803,8 +806,8 @@ impl VerbsOutbox {
         self.count(posted, 1)
     }
 
-    /// Writes the pieces to remote memory, with an immediate value that takes the receive that was reserved, or reads to them. `Again`:
-    /// the queue is full.
+    /// Writes the pieces to remote memory, with an immediate value that takes the receive that was reserved, or reads
+    /// into them. `Again` means that the queue is full.
     ///
     /// # Safety
     /// The pieces are registered memory that does not change until the reply, or this is dropped.
@@ -831,7 +834,7 @@ impl VerbsOutbox {
         Ok(())
     }
 
-    /// Changes a word of remote memory; the reply has the old value. `Again`: the queue is full.
+    /// Modifies a word of remote memory; the reply contains the old value. `Again` means that the queue is full.
     pub(crate) fn change(
         &mut self,
         opcode: Opcode,
@@ -896,7 +899,7 @@ impl Outbox for VerbsOutbox {
         let mut bytes = [0; INLINE];
         let len = len.min(SMALL);
         bytes[..HEADER].copy_from_slice(&header(FRAGMENT, FIRST, 0, len as u32));
-        // SAFETY: the caller's promise, and there is room for the longest message.
+        // SAFETY: guaranteed by the caller; there is space for the longest message.
         unsafe { std::ptr::copy_nonoverlapping(src, bytes[HEADER..].as_mut_ptr(), len) };
         self.send_inline(&bytes[..HEADER + len], None)?;
         self.reserved = false;
@@ -931,7 +934,8 @@ impl Outbox for VerbsOutbox {
         let mut done = 0;
         let mut append = |from: *const u8, part: usize| {
             let part = part.min(total - done);
-            // SAFETY: `from` is readable by the caller's promise; the buffer has `SLOT` bytes, is no longer sent, and nothing else has it.
+            // SAFETY: the caller guarantees that `from` is readable; the buffer has `SLOT` bytes, is no longer being
+            // sent, and has no other user.
             unsafe { std::ptr::copy_nonoverlapping(from, buffer.add(done), part) };
             done += part;
         };
@@ -979,7 +983,7 @@ impl Outbox for VerbsOutbox {
 
 impl Drop for VerbsOutbox {
     fn drop(&mut self) {
-        // The end must follow everything that was sent.
+        // The end must follow all messages and requests.
         let begin = Instant::now();
         while self.peer() == Peer::Present && self.outstanding > 0 && begin.elapsed() < TIMEOUT {
             self.poll();

@@ -298,7 +298,7 @@ fn from_prost(module: &Module, message: &Message, field: &Field) -> TokenStream 
             name: enumeration, ..
         } => {
             let enumeration = ident(enumeration);
-            // A negative number becomes one that is in no enumeration.
+            // A negative number is converted to a number that is not in any enumeration.
             quote!(crate::#module::#enumeration::decode(u64::from(value.#name as u32), #place)?)
         }
         Kind::Text(_) | Kind::Blob(_) => quote!(value.#name),
@@ -317,7 +317,7 @@ fn of_values(module: &Module, message: &Message, our_name: &str) -> TokenStream 
     let to = message.fields.iter().map(|field| to_prost(&path, field));
     let held_names: Vec<_> = held(message).map(|field| ident(&field.name)).collect();
     let from = held(message).map(|field| from_prost(module, message, field));
-    // A message with constants only does not depend on the recorded one.
+    // A message that contains only constants does not depend on the recorded one.
     let value = ident(if held_names.is_empty() {
         "_value"
     } else {

@@ -8,7 +8,7 @@ use quote::{format_ident, quote};
 use crate::model::{ByteOrder, Enum, Field, Kind, Message, Prefixed, Span};
 use crate::read::largest_number;
 
-/// An identifier; a keyword becomes a raw one, as in prost's types.
+/// An identifier; a keyword is converted to a raw identifier, as in prost's types.
 pub(super) fn ident(name: &str) -> Ident {
     syn::parse_str::<Ident>(name)
         .unwrap_or_else(|_keyword| Ident::new_raw(name, proc_macro2::Span::call_site()))
@@ -102,7 +102,7 @@ pub(super) fn expected_of(item: &Enum) -> String {
     )
 }
 
-/// The fields of a generated structure: all but constants.
+/// The fields of a generated structure: all fields except constants.
 pub(super) fn held(message: &Message) -> impl Iterator<Item = &Field> {
     message
         .fields

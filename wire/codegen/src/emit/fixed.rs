@@ -68,7 +68,7 @@ pub(super) fn view(_module: &Module, message: &Message) -> TokenStream {
             ///
             /// # Errors
             ///
-            /// There are not exactly [`SIZE`] bytes. Values are checked by the methods that read them.
+            /// The number of bytes is not [`SIZE`]. Values are checked by the methods that read them.
             #[inline]
             pub fn new_checked(buffer: T) -> Result<Self, crate::DecodeError> {
                 crate::codec::exact_size(buffer.as_ref(), #wire_name, SIZE)?;
@@ -253,7 +253,7 @@ pub(super) fn record(_module: &Module, message: &Message) -> TokenStream {
             ///
             /// # Errors
             ///
-            /// There are fewer than [`SIZE`](Self::SIZE) bytes, or a field has a value that the schema does not allow.
+            /// There are fewer than [`SIZE`](Self::SIZE) bytes, or a field has a value that the schema does not permit.
             pub fn parse(bytes: &[u8]) -> Result<Self, crate::DecodeError> {
                 let place = |field| crate::codec::Place { message: #wire_name, field };
                 let rest = bytes;

@@ -80,7 +80,7 @@ fn payload(module: &Module, message: &Message, frame: &Frame) -> TokenStream {
             payload.and_then(|payload| messages.find(|message| message.name == *payload))
         };
         let skipped = fields(variant).map_or(0, Message::fixed_width);
-        // The first one also gets bytes that match none of them, and reports the error.
+        // The first form is also used for bytes that match none of them, and reports the error.
         let mut extensions: Vec<_> = frame.extensions_of(variant).collect();
         extensions.reverse();
         let count = extensions.len();
@@ -122,7 +122,7 @@ fn payload(module: &Module, message: &Message, frame: &Frame) -> TokenStream {
                         });
                     match own {
                         Ok(own) => own,
-                        // If the bytes match neither, the error is that of the first.
+                        // If the bytes match neither, the error is that of the first form.
                         Err(error) => match #other_content::decode(#other_name, frame, rest) {
                             Ok((rest @ [], content)) => (rest, Self::#other(content)),
                             _ => return Err(error),
@@ -220,7 +220,7 @@ fn structure(message: &Message, frame: &Frame) -> TokenStream {
     }
 }
 
-/// Parts of the header in the order of their offsets: its own fields, and the two that depend on the payload.
+/// Parts of the header in the order of their offsets: its own fields, and the two fields that depend on the payload.
 enum Header<'a> {
     Item(Item<'a>),
     Length,
@@ -300,8 +300,8 @@ fn functions(message: &Message, frame: &Frame) -> TokenStream {
 
             /// Appends the frame of this message.
             ///
-            /// A text over its limit is truncated at a character boundary. A blob over its limit is written as it is,
-            /// for the peer to refuse: a part of it would be useless.
+            /// A text that exceeds its limit is truncated at a character boundary. A blob that exceeds its limit is
+            /// written unchanged, so that the peer refuses it: a part of a blob would be useless.
             pub fn encode(&self, out: &mut ::bytes::BytesMut) {
                 use ::bytes::BufMut as _;
                 let begin = out.len();
@@ -317,7 +317,7 @@ fn functions(message: &Message, frame: &Frame) -> TokenStream {
             ///
             /// # Errors
             ///
-            /// The length is out of bounds. The start of the next frame is unknown then.
+            /// The length is out of bounds, so the start of the next frame is unknown.
             pub fn frame_size(input: &[u8]) -> Result<Option<usize>, crate::DecodeError> {
                 let place = crate::codec::Place { message: #wire_name, field: "length" };
                 let Ok((_, length)) = crate::codec::number(input, place, #length_width, #length_parser) else {

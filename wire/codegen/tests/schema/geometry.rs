@@ -1,4 +1,4 @@
-//! Offsets and widths that are not a layout are refused, with the name of the message and the field.
+//! Invalid offsets and widths are refused, with the name of the message and the field.
 
 use crate::{assert_refused, check};
 use wire_codegen::{Declaration, Problem, WrongAlternative, WrongExtension};
@@ -372,7 +372,7 @@ fn second_view_in_a_module_is_refused() {
     );
 }
 
-/// A frame with an empty payload, one with a blob, and a third one that extends one of them.
+/// A frame with an empty payload, a payload with a blob, and a third payload that extends one of them.
 fn extended(third: &str) -> String {
     let option = |layout: &str| format!("[(doca_storage.layout.field) = {{ {layout} }}];");
     frame(

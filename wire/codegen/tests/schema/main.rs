@@ -1,5 +1,5 @@
-//! Schemas, well-formed and not; the model and the code of an accepted one. One test binary, because each has to be
-//! linked.
+//! Valid and invalid schemas; the model and the generated code of a valid schema. One test binary, because each has to
+//! be linked.
 
 mod geometry;
 mod options;
@@ -53,7 +53,7 @@ fn write(dir: &Path, files: &[(&str, &str)], options: &str) {
     fs::create_dir(dir.join("options")).expect("a directory for the options");
     fs::write(dir.join("options/layout.proto"), options).expect("the options can be written");
     for (name, text) in files {
-        // Comments are mandatory; `#` stands for one in tests of other features.
+        // Comments are mandatory; `#` is replaced by one in tests of other features.
         let text = text.replace('#', "\n// Documented.");
         fs::write(dir.join(name), text).expect("the schema can be written");
     }
@@ -71,7 +71,7 @@ fn assert_error(result: Result<Schema, Error>, place: &str, problem: Problem) {
     assert_eq!(refusal(result, place), problem);
 }
 
-/// The problem for which a schema is refused, at the given location.
+/// The reason why a schema is refused, at the given location.
 #[track_caller]
 fn refusal(result: Result<Schema, Error>, place: &str) -> Problem {
     let error = match result {

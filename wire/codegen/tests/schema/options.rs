@@ -49,7 +49,7 @@ fn assert_missing(result: Result<Schema, Error>, place: &str, expected: &str) {
     );
 }
 
-/// Asserts that a schema is refused for an option or a value that protobuf does not know.
+/// Asserts that a schema is refused because of an option or a value that is unknown to protobuf.
 #[track_caller]
 fn assert_bad_option(declarations: &str, place: &str, name: &str) {
     let error = refusal(check(declarations), place);

@@ -77,7 +77,7 @@ fn error(fixture: &Fixture<'_>) -> Result<(), Violation> {
     Ok(())
 }
 
-/// A read of this block, with the number of the block as user data.
+/// A read of this block, with its number as user data.
 fn read(block: usize) -> Repr {
     Repr {
         message_type: Read,
@@ -119,7 +119,7 @@ fn twice(fixture: &Fixture<'_>) -> Result<(), Violation> {
     let mut volume = Volume::faulty(fixture, &[], 0, Fault::AnswerTwice)?;
     for block in 0..4 {
         volume.io[0].send(&read(block), fixture.timeout())?;
-        // Ignores the result, and any further one.
+        // Ignores the result, and a second one if it arrives.
         volume.poll_result(0, Duration::from_millis(50)).ok();
     }
     if volume.service.is_running() {
@@ -270,7 +270,7 @@ fn no_io(fixture: &Fixture<'_>) -> Result<(), Violation> {
     for (kind, length) in [
         (IoMessageType::Result as u32, SIZE),
         (3, SIZE),
-        // They were not announced.
+        // Operations that were not announced.
         (IoMessageType::Flush as u32, SIZE),
         (IoMessageType::WriteFua as u32, SIZE),
         (0x0100_0000, SIZE),

@@ -98,7 +98,7 @@ fn places(fixture: &Fixture<'_>) -> Result<(), Violation> {
     volume.finish()
 }
 
-/// Targets that consecutive reads of all blocks did not use. The reads must succeed.
+/// Targets that were not used by consecutive reads of all blocks. The reads must succeed.
 fn lost(volume: &mut Volume<'_>, version: u8) -> Result<Vec<usize>, Violation> {
     asked(volume);
     let mut lost = Vec::new();

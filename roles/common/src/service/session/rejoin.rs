@@ -20,9 +20,9 @@ use crate::service::{Reply, WorkerCommand};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     pub target: usize,
-    /// Its name in error messages.
+    /// Name of the target in error messages.
     pub name: &'static str,
-    /// Its storage at the start of the session.
+    /// The target's storage at the start of the session.
     pub storage: StorageDetails,
     pub query: Payload,
     /// Extensions of the data path used by the session (`FeatureQuery::features`).
@@ -38,8 +38,8 @@ pub struct Place {
 pub enum RejoinEvent {
     /// An event of the channel to the target.
     Channel(ChannelEvent),
-    /// Result of [`RejoinAction::Admit`]: `true` if the target has all that it had when it was lost, `false` if it
-    /// must be rebuilt completely; an error if it is not a member of the set.
+    /// Result of [`RejoinAction::Admit`]: `true` if the target has all the data that it had when it was lost, `false`
+    /// if it must be rebuilt completely; an error if it is not a member of the set.
     Admitted(Result<bool, Failure>),
     /// A worker has replied to its command.
     CommandDone {
@@ -67,24 +67,24 @@ pub enum RejoinAction {
 /// A target that has rejoined.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Returned {
-    /// Identity of its storage, if it has one.
+    /// Identity of the target's storage, if it has one.
     pub identity: Option<Bytes>,
-    /// `true` if it has all that it had when it was lost, as [admitted](RejoinEvent::Admitted).
+    /// `true` if the target has all the data that it had when it was lost, as [admitted](RejoinEvent::Admitted).
     pub has_kept: bool,
 }
 
-/// One attempt of a target to rejoin, without I/O and without a clock.
+/// An attempt of a target to rejoin, without I/O and without a clock.
 #[derive(Debug)]
 pub struct Rejoin {
     place: Place,
     timeout: Duration,
     deadline: Instant,
     step: Step,
-    /// Identity of its storage, if it has one.
+    /// Identity of the target's storage, if it has one.
     identity: Option<Bytes>,
-    /// Extensions of the data path that it has announced.
+    /// Extensions of the data path that the target has announced.
     features: u32,
-    /// Until the admission.
+    /// Present until the admission.
     described: Option<Described>,
     /// From the admission, for [`Returned::has_kept`].
     has_kept: bool,
@@ -106,7 +106,7 @@ enum Step {
     Export,
     /// A worker is connecting.
     Connect,
-    /// This many workers are attaching the target.
+    /// Number of workers that are attaching the target.
     Attach(u32),
     Ended,
 }
@@ -309,7 +309,7 @@ impl Rejoin {
         }
     }
 
-    /// Checks the extensions announced by the target, and begins its part of the session.
+    /// Checks the extensions announced by the target, and begins the target's part of the session.
     fn check_features(&mut self, now: Instant) {
         let missing = self.place.features & !self.features;
         if missing != 0 {
@@ -616,7 +616,7 @@ mod tests {
         world.event(ChannelEvent::Connected);
         world.failed_with(ErrorCode::BAD_STATE, &["data_2", "foreign"]);
         assert_eq!(world.asked, ["query_storage_request", "admit"]);
-        // A repeated admission changes nothing.
+        // A repeated admission has no effect.
         world.end = None;
         world
             .rejoin
@@ -675,7 +675,7 @@ mod tests {
             world.run();
             assert_eq!(world.failure().code, ErrorCode::TIME_OUT, "{step}");
             assert_eq!(world.rejoin.poll_timeout(), None);
-            // A late response changes nothing.
+            // A late response has no effect.
             world.end = None;
             world.event(ChannelEvent::Closed);
             assert_eq!(world.end, None);

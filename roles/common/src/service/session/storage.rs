@@ -22,18 +22,18 @@ pub struct Described {
     pub storage: StorageDetails,
     /// Identity of the storage. `None` if it has none; then it has no superblock, either.
     pub identity: Option<Bytes>,
-    /// Its superblock, if it is a member of a set.
+    /// The target's superblock, if it is a member of a set.
     pub superblock: Option<Superblock>,
-    /// Extensions of the data path announced by the target, of those it was asked for.
+    /// Extensions of the data path announced by the target, among the requested ones.
     pub features: u32,
-    /// Versions of its blocks, if it was asked for its extensions.
+    /// Versions of the target's blocks, if its extensions were requested.
     pub versions: KeptVersions,
 }
 
 /// Versions of blocks that a target keeps in addition to one of each block.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KeptVersions {
-    /// Maximum number of such versions.
+    /// Maximum number of these versions.
     pub slots: u32,
     /// Epoch and number of the last version that was written to the target; zeros for none.
     pub last: (u64, u64),
@@ -115,7 +115,8 @@ impl<L: Layout> Session<L> {
                         self.limit_silence(now);
                         self.storage_answered(now);
                     }
-                    // Its disk has failed. Other errors, as of a target that still serves another session, may pass.
+                    // The target's disk has failed. Other errors may be temporary, such as those of a target that still
+                    // serves another session.
                     Err(failure)
                         if failure.code == ErrorCode::IO_FAILED
                             && self.may_begin_without(target) =>
@@ -144,7 +145,7 @@ impl<L: Layout> Session<L> {
     ///
     /// # Panics
     ///
-    /// If there is no such target.
+    /// If the target does not exist.
     #[must_use]
     pub fn unasked(&self, target: usize, message: &Message) -> Option<Failure> {
         let is_asked = self.step == Step::Storage && self.inquiry.is_pending(target);
@@ -203,7 +204,7 @@ impl<L: Layout> Session<L> {
         }
     }
 
-    /// Query for a target's storage.
+    /// Query for a target's storage details.
     pub(super) fn query(&self) -> Payload {
         if self.identifies {
             Payload::IdentifyStorageRequest(IdentityQuery::WITHOUT_SUPERBLOCK)
@@ -218,8 +219,8 @@ impl<L: Layout> Session<L> {
         feature_query(self.wanted_features)
     }
 
-    /// Queries the targets that have an identity for their extensions of the data path. One without is a target of the
-    /// reference, which has no extensions.
+    /// Queries the targets that have an identity for their extensions of the data path. A target without an identity is
+    /// of the reference, which has no extensions.
     fn ask_for_features(&mut self, now: Instant) {
         self.has_asked_features = true;
         self.inquiry.begin(MessageType::QueryStorageResponse);
@@ -368,8 +369,8 @@ impl<L: Layout> Session<L> {
         self.storage_answered(now);
     }
 
-    /// Connects to the next target's export or, if there is none left, continues with the next connection, which may
-    /// be the next worker's first.
+    /// Connects to the next target's export. After the last target, continues with the next connection, which may be
+    /// the first of the next worker.
     pub(super) fn connect(&mut self, now: Instant) {
         if let Some((target, details)) = self.imports.pop_front() {
             self.begin(Doing::Connect, Job::Connect { target, details });
@@ -467,7 +468,7 @@ impl Inquiry {
         Some((target, self.expected?))
     }
 
-    /// Accepts the response of a target with an outstanding one.
+    /// Accepts the response of a target whose response is outstanding.
     pub(in crate::service::session) fn answer(
         &mut self,
         target: usize,
@@ -482,7 +483,7 @@ impl Inquiry {
         Ok(())
     }
 
-    /// The only target whose response is outstanding, if none is absent.
+    /// The only target whose response is outstanding; `None` if a target is absent.
     pub(in crate::service::session) fn last_pending(&self) -> Option<usize> {
         let is_answered = |it: &&Asked| matches!(it, Asked::Answered(_));
         let answered = self.targets.iter().filter(is_answered).count();
@@ -517,11 +518,11 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(4);
 
 impl<L: Layout> Session<L> {
     /// Returns `true` if the session can continue when this target disconnects now: while I/Os are served and during
-    /// the stop after that, unless the target is allowed to disconnect anyway.
+    /// the subsequent stop, unless the target is permitted to disconnect anyway.
     ///
     /// # Panics
     ///
-    /// If there is no such target.
+    /// If the target does not exist.
     #[must_use]
     pub fn may_lose(&self, target: usize) -> bool {
         let serves = match self.phase {
@@ -540,7 +541,7 @@ impl<L: Layout> Session<L> {
     ///
     /// # Panics
     ///
-    /// If there is no such target.
+    /// If the target does not exist.
     #[must_use]
     pub fn is_without(&self, target: usize) -> bool {
         self.without[target]
@@ -550,7 +551,7 @@ impl<L: Layout> Session<L> {
     ///
     /// # Panics
     ///
-    /// If there is no such target.
+    /// If the target does not exist.
     #[must_use]
     pub fn place(&self, target: usize) -> Option<Place> {
         let serves = self.phase == Phase::Stop && self.step == Step::Request;
@@ -562,14 +563,14 @@ impl<L: Layout> Session<L> {
             name: L::TARGETS[target],
             storage: self.storage_of(target)?.clone(),
             query: self.query(),
-            // A target without a verifier is rebuilt, as one that has lost its writes.
+            // A target without a verifier is rebuilt, like a target that has lost its writes.
             features: self.features & !FEATURE_VERIFIER,
             init: self.init.clone()?,
             core_count: self.core_count,
         })
     }
 
-    /// Storage of a target. If the target was missing at the start, the storage of another one: all are the same.
+    /// Storage of a target. If the target was missing at the start, the storage of another target: all are equal.
     pub(in crate::service::session) fn storage_of(&self, target: usize) -> Option<&StorageDetails> {
         let own = self.targets.get(target)?.as_ref();
         let described = own.or_else(|| self.targets.iter().flatten().next())?;
@@ -623,19 +624,20 @@ impl<L: Layout> Session<L> {
         }
     }
 
-    /// Limits the time for the last response to the query, if the session can begin without that target.
+    /// Limits the time for the last response to the query, if the session can begin without its target.
     fn limit_silence(&mut self, now: Instant) {
         if self.silent_target().is_some() {
             self.limit_deadline(now + self.timeout.min(LONGEST_SILENCE));
         }
     }
 
-    /// Makes the current step end at this time at the latest.
+    /// Moves the deadline of the current step to this time, unless it is earlier.
     fn limit_deadline(&mut self, at: Instant) {
         self.deadline = Some(self.deadline.map_or(at, |limit| limit.min(at)));
     }
 
-    /// Returns the only target that has not responded to the query, if the session can begin without it. A stopped process, or a machine that hangs, still accepts
+    /// Returns the only target that has not responded to the query, if the session can begin without it. A stopped
+    /// process, or a machine that hangs, still accepts
     /// connections.
     pub(in crate::service::session) fn silent_target(&self) -> Option<usize> {
         let is_query = self.phase == Phase::Query && self.step == Step::Storage;
@@ -650,7 +652,7 @@ impl<L: Layout> Session<L> {
         self.maintains && is_query && is_first && self.inquiry.is_pending(target)
     }
 
-    /// Begins the session without a target that has not responded to the query, for this reason.
+    /// Begins the session without a target that has not responded to the query, for the given reason.
     pub(in crate::service::session) fn begin_without(
         &mut self,
         now: Instant,

@@ -1,5 +1,6 @@
-//! Tests of an engine in which each test decides when a target answers, when a worker notices a change, and when superblocks are persisted. The simulation
-//! decides that at random: what it needs several rare events for is tested here.
+//! Tests of an engine in which each test determines when a target responds, when a worker applies a new view, and when
+//! superblocks are persisted. The simulation chooses these times at random; cases for which it would need several rare
+//! events are tested here.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ const C: Target = Target::DataP;
 /// Stamps of the session before.
 const OLD: Stamp = stamp(7);
 const NEW: Stamp = stamp(8);
-/// Stands for a corrupt chunk.
+/// Represents a corrupt chunk.
 const CORRUPT: Stamp = stamp(u64::MAX);
 
 const fn stamp(number: u64) -> Stamp {
@@ -68,13 +69,13 @@ struct Bench {
     set: Arc<Set>,
     engines: Vec<StripeEngine>,
     memory: BTreeMap<(usize, u32), Memory>,
-    /// Versions of each target's chunks with the stamps in them, in the order in which they were stored.
+    /// Versions of each target's chunks and the stamps that they contain, in the order in which they were stored.
     stored: [BTreeMap<u64, Vec<(Stamp, Stamp)>>; 3],
     /// Requests that were not answered.
     asked: Vec<Asked>,
     /// Results of I/Os, by their lanes.
     answers: BTreeMap<u32, Status>,
-    /// Computations of parity are kept until they are released.
+    /// `true` if computations of parity are held until they are released.
     holds_parity: bool,
     held: Vec<(usize, u32)>,
     now: Duration,
@@ -114,7 +115,7 @@ impl Bench {
         }
     }
 
-    /// As [`new`](Self::new), with these chunks of the one stripe, which has to be settled.
+    /// As [`new`](Self::new), with these chunks of the only stripe, which has to be settled.
     fn unsettled(chunks: [Stamp; 3]) -> Self {
         Self::new(1, &[STRIPE]).with(chunks)
     }
@@ -141,14 +142,14 @@ impl Bench {
         bench
     }
 
-    /// A set in use, with one worker and nothing to settle.
+    /// A set in use, with one worker and no stripes to settle.
     fn healthy() -> Self {
         let mut bench = Self::new(1, &[]);
         bench.finish();
         bench
     }
 
-    /// A set that goes on without [`C`].
+    /// A set that continues without [`C`].
     fn degraded() -> Self {
         let mut bench = Self::healthy();
         bench.set.detach(C, "test");
@@ -271,7 +272,7 @@ impl Bench {
         self.request(0, lane, Operation::Flush, 0);
     }
 
-    /// Executes the requests for which `wanted` is `true`, and reports success, until there are none.
+    /// Executes the requests for which `wanted` returns `true`, and reports success, until there are no more.
     fn answer(&mut self, wanted: impl Fn(&Asked) -> bool) {
         while let Some(place) = self.asked.iter().position(&wanted) {
             let asked = self.asked.remove(place);
@@ -279,7 +280,7 @@ impl Bench {
         }
     }
 
-    /// Answers of this target to what it was asked.
+    /// Responses of this target to all pending requests.
     fn answer_of(&mut self, target: Target) {
         self.answer(|it| it.target == target);
     }
@@ -321,7 +322,7 @@ impl Bench {
         );
     }
 
-    /// Stores the chunk that this target was asked to store, and reports nothing.
+    /// Stores the chunk that this target was asked to store, without reporting a result.
     fn execute_without_result(&mut self, target: Target) {
         for asked in self.asked.iter().filter(|it| it.target == target) {
             if let Kind::Write { version, chunk } = asked.kind {
@@ -340,7 +341,7 @@ impl Bench {
         (0..self.engines.len()).for_each(|worker| self.tick(worker, true));
     }
 
-    /// Lets everything happen that is due, except for requests for which `is_held` is `true`.
+    /// Executes all pending events, except for requests for which `is_held` returns `true`.
     fn finish_but(&mut self, is_held: impl Fn(&Asked) -> bool) {
         for _ in 0..20 {
             self.tick_all();
@@ -368,7 +369,7 @@ impl Bench {
         assert!(self.set.rejoin(candidate, has_kept));
     }
 
-    /// Completes the computation of parity that was held, and holds no further ones.
+    /// Completes the held computation of parity, and stops holding further ones.
     fn release_parity(&mut self) {
         self.holds_parity = false;
         let (worker, slot) = self.held[0];
@@ -390,7 +391,7 @@ impl Bench {
         self.answers.get(&lane).copied()
     }
 
-    /// Stamp of the chunk that a target has of the tests' stripe.
+    /// Stamp of a target's chunk of the tests' stripe.
     fn chunk_of(&self, target: Target) -> Stamp {
         let versions = self.stored[target.number()].get(&STRIPE);
         let newest = versions.and_then(|it| it.last());
@@ -421,7 +422,7 @@ impl Drop for Bench {
 
 const SUCCESS: Option<Status> = Some(Status::SUCCESS);
 
-// A target is lost, and an epoch without it is not committed: the next session could take it for current.
+// A target is lost, and an epoch without it has not been committed: the next session could consider the target current.
 
 #[test]
 fn write_that_a_target_failed_is_acknowledged_after_the_epoch_is_committed() {
@@ -452,7 +453,7 @@ fn flush_without_a_target_is_acknowledged_after_the_epoch_is_committed() {
     bench.assert_answered_once_committed();
 }
 
-/// The targets' records of the writes show which ones the detached target lacks, if it lost them with its machine's power.
+/// The targets' logs of the writes show which writes the detached target lacks if its machine lost power.
 #[test]
 fn flush_without_a_target_retires_writes_after_the_epoch_is_committed() {
     let mut bench = Bench::healthy();
@@ -473,14 +474,15 @@ fn flush_without_a_target_retires_writes_after_the_epoch_is_committed() {
     assert!(bench.retired() > written);
 }
 
-/// Otherwise the block could be read as before in a later session, with the detached target and without one of the other two.
+/// Otherwise, a later session with the detached target and without one of the other two could return the previous
+/// content of the block.
 #[test]
 fn block_that_is_settled_without_a_target_is_returned_after_the_epoch_is_committed() {
     let mut bench = Bench::unsettled([OLD, OLD, NEW]);
     bench.holds_parity = true;
     bench.read(0);
     bench.answer(|_| true);
-    // After it was decided to store the block again on all three targets.
+    // After the decision to rewrite the block on all three targets.
     bench.set.detach(C, "test");
     bench.tick_all();
     bench.release_parity();
@@ -528,14 +530,14 @@ fn write_that_one_target_has_stored_is_settled_before_it_is_acknowledged() {
     assert!(bench.chunk_of(A) > interrupted && bench.chunk_of(A) == bench.chunk_of(B));
 }
 
-/// The third target stores writes, but had missed the block.
+/// The third target stores writes, but has missed a write of the block.
 #[test]
 fn write_beside_a_rebuilding_target_is_not_acknowledged_if_another_one_is_lost() {
     for is_failing in [false, true] {
         let mut bench = Bench::degraded();
         bench.rejoin(C, false);
         let is_of_client = |it: &Asked| it.slot < 4;
-        // Its rebuild does not get there.
+        // The target's rebuild does not reach the block.
         bench.finish_but(|it| !is_of_client(it));
         assert!(bench.set.missed.contains(STRIPE));
         bench.write(1);
@@ -552,7 +554,7 @@ fn write_beside_a_rebuilding_target_is_not_acknowledged_if_another_one_is_lost()
     }
 }
 
-/// The second target is back before the first one has answered.
+/// The second target has rejoined before the first one has responded.
 #[test]
 fn write_that_a_target_has_missed_while_it_was_away_is_settled() {
     let mut bench = Bench::degraded();
@@ -631,9 +633,9 @@ fn read_that_waits_for_two_targets_fails_after_the_timeout() {
     assert_eq!(bench.result(0), Some(Status::IO_FAILED));
 }
 
-// Whether a detached target has kept its data.
+// Detection of whether a detached target has kept its data.
 
-/// Only a session that begins can decide what is left of the set.
+/// Only a new session can determine the remaining data of the set.
 #[test]
 fn session_does_not_go_on_with_a_needed_target_that_has_lost_its_data() {
     let mut bench = Bench::degraded();
@@ -667,7 +669,7 @@ fn target_with_a_copy_from_within_the_session_has_not_kept_its_data() {
     assert_eq!(admit(found(C, EPOCH), last), Ok(false));
 }
 
-/// They could be taken for results of later requests to the same target.
+/// They could be mistaken for results of later requests to the same target.
 #[test]
 fn target_rejoins_after_all_results_from_before_were_reported() {
     let mut bench = Bench::healthy();
@@ -679,7 +681,7 @@ fn target_rejoins_after_all_results_from_before_were_reported() {
     let _ = bench.candidate(C);
 }
 
-/// A worker that had attached it has detached it again with the other one.
+/// A worker that had attached the target has detached it again, together with the other target.
 #[test]
 fn target_does_not_rejoin_if_another_one_is_detached_while_workers_attach_it() {
     let mut bench = Bench::new(2, &[]);
@@ -718,7 +720,7 @@ fn unsettled_chunks_are_stored_again_though_they_are_equal() {
     assert_eq!(chunks, [chunks[0]; 3]);
 }
 
-/// A service that is killed again and again while it settles the same stripes would use up the slots for versions.
+/// A service that is killed repeatedly while it settles the same stripes would use up the slots for versions.
 #[test]
 fn chunks_that_an_interrupted_session_settled_are_not_stored_again() {
     let mut bench = Bench::unsettled_again([OLD; 3]);
@@ -727,7 +729,7 @@ fn chunks_that_an_interrupted_session_settled_are_not_stored_again() {
     assert_eq!(bench.result(0), SUCCESS);
     assert_eq!(bench.chunks(), [OLD; 3]);
     assert!(bench.set.unsettled.is_empty());
-    // Without a target, too: it is rebuilt.
+    // Also without one target, which is then rebuilt.
     let mut bench = Bench::unsettled_again([OLD, OLD, NEW]);
     bench.set.detach(C, "test");
     bench.finish();
@@ -736,7 +738,7 @@ fn chunks_that_an_interrupted_session_settled_are_not_stored_again() {
     bench.rejoin(C, true);
     bench.finish();
     assert_eq!(bench.chunks(), [OLD; 3]);
-    // Unless one of them was not stored.
+    // Unless one of the chunks was not stored.
     let mut bench = Bench::unsettled_again([OLD, NEW, OLD]);
     bench.read(0);
     bench.finish();
@@ -757,7 +759,8 @@ fn interrupted_write_is_older_than_the_chunks_that_undo_it() {
     }
 }
 
-/// Without that, the block could not be read after the target is back: its chunk would be newer than those of the others, and the stripe is settled.
+/// Otherwise, the block could not be read after the target has rejoined: its chunk would be newer than those of the
+/// others, and the stripe is settled.
 #[test]
 fn block_that_is_settled_without_a_target_is_rebuilt_when_it_is_back() {
     let mut bench = Bench::unsettled([OLD, OLD, NEW]);
@@ -777,7 +780,8 @@ fn block_that_is_settled_without_a_target_is_rebuilt_when_it_is_back() {
     assert_eq!(bench.result(1), SUCCESS);
 }
 
-/// A target that missed a write has the chunks of the write before, like a member that lost the write: they are not a pair.
+/// A target that missed a write has the chunks of the previous write, like a member that lost the write: they must not
+/// be combined.
 #[test]
 fn chunk_that_a_rebuilt_target_missed_never_counts() {
     let mut bench = Bench::degraded();
@@ -797,7 +801,7 @@ fn chunk_that_a_rebuilt_target_missed_never_counts() {
     assert_eq!(bench.result(1), Some(Status::IO_FAILED));
 }
 
-/// A target that has nothing older may answer with what it has.
+/// A target that has no older version may respond with its current one.
 #[test]
 fn search_for_an_older_version_ends() {
     let mut bench = Bench::unsettled([OLD, NEW, stamp(9)]);
@@ -815,7 +819,7 @@ fn search_for_an_older_version_ends() {
     assert_eq!(bench.result(0), Some(Status::IO_FAILED));
 }
 
-/// Two chunks cannot be read for a time: what they contain may undo the write.
+/// Two chunks are temporarily unreadable, and their contents may undo the write.
 #[test]
 fn stripe_with_unreadable_chunks_stays_unsettled() {
     let mut bench = Bench::unsettled([NEW, OLD, OLD]);
@@ -842,7 +846,7 @@ fn stripe_with_unreadable_chunks_stays_unsettled() {
     assert_eq!(chunks, [chunks[0]; 3]);
 }
 
-/// Two members have lost a flushed write: that is an error, and not the block before.
+/// Two members have lost a flushed write: the read must fail, and must not return the previous content.
 #[test]
 fn write_that_was_retired_is_not_undone_after_an_unclean_shutdown() {
     for (retired, expected) in [(stamp(9), Some(Status::IO_FAILED)), (NEW, SUCCESS)] {
@@ -850,7 +854,7 @@ fn write_that_was_retired_is_not_undone_after_an_unclean_shutdown() {
         bench.read(0);
         bench.finish();
         assert_eq!(bench.result(0), expected);
-        // Without a target, the one that has the write also has the version before.
+        // With one target offline, the target that has the write also has the previous version.
         let mut bench = Bench::unsettled_since(retired, [OLD, NEW, OLD]);
         bench.set.detach(C, "test");
         bench.finish();
@@ -860,7 +864,7 @@ fn write_that_was_retired_is_not_undone_after_an_unclean_shutdown() {
     }
 }
 
-/// One member has lost the write before, another one is offline, and the last one alone stores the next write.
+/// One member has lost the previous write, another one is offline, and only the last one stores the next write.
 #[test]
 fn write_before_an_interrupted_one_of_the_session_is_not_undone() {
     let mut bench = Bench::healthy();
@@ -882,7 +886,7 @@ fn write_before_an_interrupted_one_of_the_session_is_not_undone() {
     assert!(bench.chunk_of(B) > before);
 }
 
-/// A target that was only missing at the start of a session has the last write, which another one lost.
+/// A target that was missing only at the start of a session has the last write, which another target has lost.
 #[test]
 fn rebuilt_target_with_the_last_write_repairs_the_one_that_lost_it() {
     let mut bench = Bench::degraded();
@@ -903,7 +907,8 @@ fn rebuilt_target_with_the_last_write_repairs_the_one_that_lost_it() {
     assert_eq!(bench.result(1), SUCCESS);
 }
 
-/// Before an unclean shutdown, it was an error to read this block; it is not as before the lost write afterwards.
+/// Before an unclean shutdown, reading this block failed; after it, the content from before the lost write must not be
+/// returned.
 #[test]
 fn lost_block_is_not_undone_after_an_unclean_shutdown() {
     let mut bench = Bench::unsettled([OLD, NEW, OLD]);
@@ -915,7 +920,7 @@ fn lost_block_is_not_undone_after_an_unclean_shutdown() {
     assert_eq!(bench.chunks(), [OLD, NEW, Stamp::lost(C)]);
 }
 
-/// The chunks that stand in for lost ones are no pair, whichever targets are rebuilt.
+/// Placeholders for lost chunks are never combined, regardless of which targets are rebuilt.
 #[test]
 fn lost_block_stays_lost_when_all_targets_are_rebuilt() {
     let mut bench = Bench::healthy();
@@ -936,7 +941,7 @@ fn lost_block_stays_lost_when_all_targets_are_rebuilt() {
     assert_eq!(bench.chunks(), Target::ALL.map(Stamp::lost));
 }
 
-/// A target that was only missing at the start of a session has the chunk that is needed beside a corrupt one.
+/// A target that was missing only at the start of a session has the chunk that is needed in addition to a corrupt one.
 #[test]
 fn chunk_of_a_rebuilt_target_counts_beside_a_corrupt_one() {
     let mut bench = Bench::degraded();
@@ -954,7 +959,7 @@ fn chunk_of_a_rebuilt_target_counts_beside_a_corrupt_one() {
     assert_eq!(bench.chunks(), [OLD; 3]);
 }
 
-/// Two of them would store chunks with different stamps, in any order.
+/// Two workers that settle the same stripe would store chunks with different stamps, in any order.
 #[test]
 fn stripe_is_settled_by_one_read_at_a_time() {
     let mut bench = Bench::unsettled([OLD; 3]);
@@ -975,10 +980,10 @@ fn read_that_waited_for_a_write_that_was_interrupted_settles_the_stripe() {
     bench.write(0);
     bench.request(1, 1, Operation::Read, STRIPE);
     bench.answer_of(A);
-    // Its result is lost.
+    // The result of the write is lost.
     bench.execute_without_result(B);
     bench.set.detach(B, "test");
-    // Worker 1 goes on when the write has unlocked the stripe, and data_2 is back.
+    // Worker 1 continues when the write has unlocked the stripe and data_2 has rejoined.
     (0..2).for_each(|_| bench.tick(1, true));
     (0..2).for_each(|_| bench.tick(0, true));
     assert_eq!(bench.set.unsettled_stripes(), 1);
@@ -993,7 +998,7 @@ fn read_that_waited_for_a_write_that_was_interrupted_settles_the_stripe() {
     assert_eq!(bench.result(0), SUCCESS);
 }
 
-/// The version before is there, but the write was acknowledged.
+/// The previous version is available, but the write was acknowledged.
 #[test]
 fn write_that_a_target_lost_is_an_error_beside_an_offline_target() {
     let mut bench = Bench::new(1, &[]);
@@ -1041,7 +1046,7 @@ fn each_block_of_a_read_is_settled() {
     }
 }
 
-// Numbers of writes, and which of them are retired.
+// Numbers of writes, and their retirement.
 
 #[test]
 fn nothing_is_retired_while_a_stripe_is_unsettled() {

@@ -1,15 +1,15 @@
 //! Reads of blocks that are stored as chunks.
 //!
-//! A read uses both data chunks. If one is missing (its target is detached, or has missed the block), and for every n-th read, the other one and the parity chunk
-//! are read, and the missing one is recovered. Only two valid chunks with equal stamps are used; otherwise the block is
-//! [settled](super::settle) and read again.
+//! A read uses both data chunks. If one is missing (its target is detached, or has missed the block), and for every
+//! n-th read, the other data chunk and the parity chunk are read, and the missing chunk is recovered. Only two valid
+//! chunks with equal stamps are used; otherwise the block is [settled](super::settle) and read again.
 
 use super::{Action, Delivery, Judged, ReadStage, Stage, Status, StripeEngine};
 use crate::membership::View;
 use crate::{Target, Targets};
 
 impl StripeEngine {
-    /// Reads the data chunks, or for every n-th read one of them and the parity chunk.
+    /// Reads the data chunks or, for every n-th read, one of them and the parity chunk.
     #[inline]
     pub(super) fn begin_read(&mut self, slot: u32) {
         self.follow_view();
@@ -69,7 +69,7 @@ impl StripeEngine {
             self.count_failed_reads(slot, failed);
             return self.settle_first(slot);
         }
-        // With the targets that are left.
+        // With the remaining targets.
         self.begin_read(slot);
     }
 
@@ -158,7 +158,7 @@ impl StripeEngine {
         }
     }
 
-    /// Counts and logs a corrupt chunk that is made again from the others.
+    /// Counts and logs a corrupt chunk that is rewritten from the others.
     #[cold]
     pub(super) fn found_corrupt(
         &mut self,
@@ -187,7 +187,7 @@ impl StripeEngine {
     }
 }
 
-/// Formats what was found of a stripe.
+/// Formats the chunks found of a stripe.
 struct Found<'a>(&'a Judged);
 
 impl std::fmt::Display for Found<'_> {

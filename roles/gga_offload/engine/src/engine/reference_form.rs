@@ -1,10 +1,11 @@
-//! Blocks in the reference's form: nothing in a chunk says of which write it is, so there is no choice between chunks. A target that fails ends the session.
+//! Blocks in the reference's form: chunks do not identify their write, so it is not possible to choose between chunks.
+//! A target that fails ends the session.
 
 use super::{Action, ReadStage, Stage, Status, StripeEngine, WriteStage};
 use crate::{Target, Targets};
 
 impl StripeEngine {
-    /// Reads the data chunks, or for every n-th read one of them and the parity chunk.
+    /// Reads the data chunks or, for every n-th read, one of them and the parity chunk.
     #[inline]
     pub(super) fn begin_reference_read(&mut self, slot: u32) {
         let without = self.next_recovery();

@@ -1,11 +1,14 @@
 //! Settling a stripe: makes its chunks equal on all members, under its exclusive lock.
 //!
-//! Reads that do not find two valid chunks with equal stamps settle the stripe before they return anything, so a block that was returned stays. So do all I/Os of
-//! stripes that were being written when the last session ended uncleanly, and background work: rebuild, resync of such stripes, scrub.
+//! Reads that do not find two valid chunks with equal stamps settle the stripe before they return data, so that later
+//! reads return the same block. Stripes are also settled by I/Os on stripes that were being written when the last
+//! session ended uncleanly, and by background work: rebuild, resync of such stripes, scrub.
 //!
-//! The newest stamp that two current members have is that of the last complete write. Chunks with an older stamp, or none, missed it and are made again from
-//! the two. A newer chunk can only be there if the write was interrupted: then the write is undone by storing the content of the two again, with a new stamp.
-//! Where no two stamps are equal, the older versions that targets keep are read; only after an interruption, because otherwise two members would be wrong at the same time.
+//! The newest stamp that two current members have in common belongs to the last complete write. Chunks with an older
+//! stamp, or without one, missed it and are rewritten from these two. A newer chunk exists only if its write was
+//! interrupted: the write is then undone by rewriting the content of the two chunks with a new stamp. If no two stamps
+//! are equal, the older versions that targets keep are read. This happens only after an interruption, because otherwise
+//! two members would be wrong at the same time.
 
 use super::{Action, Judged, ReadStage, SettleStage, Slot, Stage, Status, StripeEngine};
 use crate::chunk::{Judgement, Stamp};
@@ -13,19 +16,19 @@ use crate::request::{Operation, Request};
 use crate::set::{Outcome, Purpose, Work};
 use crate::{Target, Targets};
 
-/// How a stripe is being settled.
+/// State of settling a stripe.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Settling {
     /// `true` if the current block has to be settled before its I/O.
     pub(super) is_wanted: bool,
-    /// `true` if the current block is settled, as far as it can be.
+    /// `true` if the current block is settled, as far as possible.
     pub(super) is_done: bool,
-    /// Members whose chunks count.
+    /// Members whose chunks are considered.
     sources: Targets,
     judged: Judged,
-    /// Sources whose chunks could not be read.
+    /// Sources whose chunks are unreadable.
     unread: Targets,
-    /// `true` if the chunk to store replaces one that is corrupt, or lost a write.
+    /// `true` if the stored chunk replaces a chunk that is corrupt, or lacks a write.
     is_repair: bool,
     seen: Seen,
     /// Members whose payloads of the last complete write are in private memory.
@@ -34,12 +37,13 @@ pub(super) struct Settling {
     stamp: Option<Stamp>,
     /// `true` if the chunks are stored again with a new stamp.
     is_again: bool,
-    /// Targets whose chunks are stored.
+    /// Targets on which chunks are stored.
     stores: Targets,
 }
 
 impl Settling {
-    /// Returns `true` if the sources have valid chunks of different writes. Beside a corrupt one, the target's own chunk may be the other one of the last write.
+    /// Returns `true` if the sources have valid chunks of different writes. If one of the sources is corrupt, the
+    /// target's own chunk may be the second chunk of the last write.
     fn has_different_writes(&self) -> bool {
         let judged = |source: Target| self.judged[source.number()].and_then(Judgement::ok);
         let mut stamps = self.sources.iter().map(judged);
@@ -53,19 +57,19 @@ impl Settling {
 enum Decision {
     /// These members have the chunks of the last complete write, with this stamp. No chunk is newer.
     Complete { stamp: Stamp, holders: Targets },
-    /// As `Complete`, but another chunk is newer: its write was interrupted.
+    /// As `Complete`, but another chunk is newer, because its write was interrupted.
     Interrupted { stamp: Stamp, holders: Targets },
-    /// The chunk of this member, with this stamp, is newer than those of the others: its older version is needed.
+    /// The chunk of this member, with this stamp, is newer than those of the others: an older version of it is needed.
     Older { target: Target, stamp: Stamp },
     /// No two chunks belong to the same write.
     Lost,
 }
 
-/// The newest stamps that were seen of a stripe.
+/// The newest stamps found in a stripe.
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
     newest: Option<Stamp>,
-    /// The newest one of a write that was complete on all members: nothing older counts.
+    /// The newest stamp of a write that was complete on all members: older chunks are not considered.
     complete: Option<Stamp>,
 }
 
@@ -128,11 +132,11 @@ fn decide(judged: &Judged, seen: Seen, may_be_mixed: bool) -> Decision {
 }
 
 impl StripeEngine {
-    /// Starts work on stripes to rebuild, verify or settle, as long as there are stripes and idle slots.
+    /// Starts work on stripes to rebuild, verify or settle, while there are stripes and idle slots.
     #[cold]
     pub(super) fn begin_works(&mut self) {
         while let Some(&slot) = self.idle_workers.last() {
-            // One slot is kept for the flush that retires writes.
+            // One slot is reserved for the flush that retires writes.
             let is_last = self.idle_workers.len() == 1;
             if is_last && !self.setup.set.is_retiring_due() {
                 break;
@@ -182,7 +186,7 @@ impl StripeEngine {
         let it = &self.slots[slot as usize];
         let (asked, failed) = (it.asked, it.failed);
         if !failed.intersection(self.detached).is_empty() {
-            // With the targets that are left.
+            // With the remaining targets.
             return self.begin_settling(slot);
         }
         self.count_failed_reads(slot, failed);
@@ -191,7 +195,7 @@ impl StripeEngine {
         let read = asked.minus(failed);
         match stage {
             SettleStage::Version(target) if !failed.is_empty() => {
-                // Its older versions cannot be read: only the others are left.
+                // Its older versions cannot be read, so only the other chunks are considered.
                 self.slot(slot).settling.judged[target.number()] = None;
                 self.decide(slot);
             }
@@ -211,7 +215,7 @@ impl StripeEngine {
             if let Some(found) = found {
                 let before = known.and_then(Judgement::ok);
                 let is_older = before.is_none_or(|before| found.is_ok_and(|stamp| stamp < before));
-                // An older version that is not older ends the search in this chunk.
+                // An "older version" that is not older ends the search in this chunk.
                 *known = Some(*found).filter(|_| is_older);
             }
         }
@@ -244,8 +248,8 @@ impl StripeEngine {
                 }
                 self.settled(slot, Outcome::Consistent);
             }
-            // Also if no chunk is newer: a target may have stored one that it could not acknowledge, and find it at its next start. It is older than a chunk
-            // that is stored now.
+            // Even if no chunk is newer: a target may have stored a chunk without acknowledging it, and find it at its
+            // next start. Such a chunk is older than a chunk that is stored now.
             Decision::Complete { stamp, holders } if may_be_mixed => {
                 self.store_again(slot, stamp, holders);
             }
@@ -256,7 +260,8 @@ impl StripeEngine {
         }
     }
 
-    /// Returns `true` if an earlier session has settled the stripe, did nothing else, and all current targets have its chunks.
+    /// Returns `true` if an earlier session that only settled stripes has settled this one, and all current targets
+    /// have its chunks.
     fn is_settled_before(&self, slot: u32, stamp: Stamp, holders: Targets) -> bool {
         let set = &self.setup.set;
         let current = self.view.sources(true);
@@ -269,7 +274,7 @@ impl StripeEngine {
             && (holders == Targets::ALL || set.is_committed())
     }
 
-    /// Makes the chunks again of those targets that do not have the last complete write, which was not interrupted.
+    /// Rewrites the chunks of targets that lack the last complete write, which was not interrupted.
     fn complete_chunks(&mut self, slot: u32, stamp: Stamp, holders: Targets) {
         self.slot(slot).settling.payloads = holders;
         // A target that is being rebuilt is not among the sources of a stripe that it has missed.
@@ -384,7 +389,7 @@ impl StripeEngine {
         self.number_settled(slot);
     }
 
-    /// Takes a number for chunks that are stored again, as soon as there is one.
+    /// Takes a number for rewritten chunks, as soon as one is available.
     pub(super) fn number_settled(&mut self, slot: u32) {
         let Settling {
             stamp: Some(stamp),
@@ -419,7 +424,7 @@ impl StripeEngine {
             return self.impossible("chunks to store without a stamp");
         };
         if is_again && stores != Targets::ALL {
-            // Before any other target changes it.
+            // Before any other target modifies it.
             self.setup.set.missed.insert(it.stripe());
         }
         let version = match self.setup.set.versions() {
@@ -471,7 +476,7 @@ impl StripeEngine {
         self.begin_settling(slot);
     }
 
-    /// No two chunks of the current stripe belong to the same write, as far as they could be read. A write may replace the block.
+    /// No two readable chunks of the current stripe belong to the same write. A write may replace the block.
     fn lost(&mut self, slot: u32) {
         let it = &self.slots[slot as usize];
         let outcome = if it.settling.unread.is_empty() {
@@ -516,7 +521,8 @@ impl StripeEngine {
         }
     }
 
-    /// Replaces the chunk of a target that is rebuilt: it missed the last write, and would make a pair with the chunk of a member that lost that write.
+    /// Replaces the chunk of a target that is being rebuilt: the target missed the last write, so its chunk would have
+    /// the same stamp as the chunk of a member that lost that write.
     #[cold]
     fn mark_lost(&mut self, slot: u32, target: Target) {
         self.prepare_store(slot, Stamp::lost(target), Targets::only(target), false);
@@ -559,7 +565,7 @@ impl StripeEngine {
         let Some(work) = self.slot(slot).work.take() else {
             return;
         };
-        // Before the lock is released, so that its next owner can mark the stripe again.
+        // Before the lock is released, so that the lock's next owner can mark the stripe again.
         self.setup.set.finish_work(work, outcome, self.now);
         self.idle_workers.push(slot);
         self.unlock(slot);
@@ -668,7 +674,7 @@ mod tests {
         );
     }
 
-    /// Two members have lost it, or old copies of their disks are used.
+    /// Two members have lost a write, or old copies of their disks are used.
     #[test]
     fn nothing_older_than_a_complete_write_counts() {
         let decided = |stamps: [Option<Stamp>; 3], newest, complete| {

@@ -36,7 +36,7 @@ impl StripeEngine {
         self.act(Action::CreateParity { slot });
     }
 
-    /// Takes a number for the current block, as soon as there is one, and makes its chunks.
+    /// Takes a number for the current block, as soon as one is available, and creates the block's chunks.
     #[inline]
     pub(super) fn number_write(&mut self, slot: u32) {
         match self.begin_number(slot) {
@@ -98,14 +98,14 @@ impl StripeEngine {
 
     #[cold]
     fn stored_on_some(&mut self, slot: u32) {
-        // A target whose rebuild has just completed counts, although the write was started before.
+        // A target whose rebuild has just completed is counted, although the write was started earlier.
         self.follow_view();
         let it = &self.slots[slot as usize];
         let (stripe, asked, failed) = (it.stripe(), it.asked, it.failed);
-        // The chunk of a target that had missed the stripe does not count.
+        // The chunk of a target that had missed a write of the stripe is not counted.
         let was_missed = self.setup.set.missed.contains(stripe);
         let holders = self.view.holders(asked, failed, was_missed);
-        // With a second target offline, two targets may have the chunks, but a read cannot know that.
+        // With a second target offline, two targets may have the chunks, but a read cannot determine this.
         if holders.len() < 2 || self.setup.set.view().has_failed() {
             return self.store_interrupted(slot);
         }
@@ -120,14 +120,16 @@ impl StripeEngine {
         self.wait_for_commit(slot);
     }
 
-    /// Continues once the epoch without a detached target is committed: until then, the next session could take that target for current.
+    /// Continues once the epoch without a detached target is committed: until then, the next session could consider
+    /// that target current.
     #[cold]
     pub(super) fn wait_for_commit(&mut self, slot: u32) {
         self.slot(slot).stage = Stage::Commit;
         self.uncommitted.push(slot);
     }
 
-    /// Too few targets have stored the block: it is settled when enough are there again, before it is written again.
+    /// Too few targets have stored the block: before it is written again, it is settled, as soon as enough targets are
+    /// current.
     fn store_interrupted(&mut self, slot: u32) {
         let it = &self.slots[slot as usize];
         self.setup.set.unsettle(it.stripe(), it.stamp);
@@ -135,7 +137,7 @@ impl StripeEngine {
         self.too_few_targets(slot);
     }
 
-    /// Continues degraded stores and flushes once the epoch without the target that missed them is committed.
+    /// Continues degraded stores and flushes once the epoch without the target that missed them has been committed.
     #[cold]
     pub(super) fn retry_uncommitted(&mut self) {
         loop {
@@ -169,7 +171,8 @@ impl StripeEngine {
         let set = &self.setup.set;
         let versions = set.versions()?;
         let is_settling = matches!(self.slots[slot as usize].stage, Stage::Settle(_));
-        // Until all interrupted writes are settled, none is retired: the numbers that there are belong to settling.
+        // Until all interrupted writes are settled, no write is retired: the available numbers are reserved for
+        // settling.
         if !is_settling && !set.unsettled.is_empty() {
             return None;
         }
@@ -190,7 +193,8 @@ impl StripeEngine {
         }
     }
 
-    /// Repeats the write once all interrupted writes are settled: no write gets a number before. Settling may need the stripe's lock.
+    /// Repeats the write once all interrupted writes are settled, because no write gets a number before that. Settling
+    /// may need the stripe's lock.
     #[cold]
     fn wait_for_settling(&mut self, slot: u32) {
         self.unlock(slot);
@@ -235,7 +239,8 @@ impl StripeEngine {
         let set = &self.setup.set;
         // Determined before the unsettled stripes are examined: an interrupted write marks its stripe before it no longer counts as in flight.
         let retirable = set.versions().map(Versions::retirable);
-        // Writes of earlier epochs are retired with the first ones of this epoch, so not before all of them are settled.
+        // Writes of earlier epochs are retired with the first writes of this epoch, and therefore not before all of
+        // them are settled.
         let is_retiring = set.unsettled.is_empty();
         self.slot(slot).retirable = retirable.filter(|_| is_retiring).unwrap_or_default();
         let (targets, _) = self.ask(slot, sinks, Stage::Flush);
@@ -262,12 +267,12 @@ impl StripeEngine {
         if view.has_failed() {
             return self.too_few_targets(slot);
         }
-        // A target that was rebuilt meanwhile has unflushed blocks, and a flushed member may have failed.
+        // A target that was rebuilt in the meantime has unflushed blocks, and a flushed member may have failed.
         if !view.sources(true).minus(asked.minus(failed)).is_empty() {
             return self.begin_flush(slot);
         }
         if !self.setup.set.is_committed() {
-            // The targets keep a record of the writes that the detached one missed until they are retired.
+            // The targets keep a log of the writes that the detached target has missed until they are retired.
             return self.wait_for_commit(slot);
         }
         if let Some(versions) = self.setup.set.versions() {

@@ -1,5 +1,5 @@
-//! The oracle: what a read may return, by the sentences of SECURITY.md alone. It has a decoder of its own for stored chunks, written from
-//! `proto/stored_block.proto`, and knows nothing of the engine.
+//! The oracle: the permitted results of reads, according to SECURITY.md alone. It has its own decoder for stored
+//! chunks, written from `proto/stored_block.proto`, and does not depend on the engine.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use std::ops::Range;
 pub(super) const CHUNK: usize = 192;
 /// Size of a chunk's payload in bytes.
 pub(super) const PAYLOAD: usize = CHUNK - RECORD;
-/// Size of a block in bytes, as the client sees it.
+/// Size of a block in bytes, as seen by the client.
 pub(super) const LOGICAL: usize = 2 * PAYLOAD;
 const RECORD: usize = 64;
 
@@ -16,11 +16,11 @@ const RECORD: usize = 64;
 /// A member's bytes of a stripe, decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Decoded {
-    /// Zeros: never written.
+    /// Zeros, because it was never written.
     Unwritten,
     /// A chunk with this epoch and number.
     Chunk(u64, u64),
-    /// Not the chunk that belongs there.
+    /// The contents are not a valid chunk of this place.
     Invalid,
 }
 
@@ -138,7 +138,7 @@ impl Code {
         }
     }
 
-    /// Computes the data chunk `lost` from the other one and the parity chunk.
+    /// Computes the data chunk `lost` from the other data chunk and the parity chunk.
     pub(super) fn recover(&self, lost: usize, other: &[u8], parity: &[u8], into: &mut [u8]) {
         for (at, into) in into.iter_mut().enumerate() {
             let rest = parity[at] ^ self.products[1 - lost][usize::from(other[at])];
@@ -146,7 +146,7 @@ impl Code {
         }
     }
 
-    /// The block that two members' payloads hold.
+    /// The block that is encoded in two members' payloads.
     pub(super) fn block(&self, members: [usize; 2], payloads: [&[u8]; 2]) -> [u8; LOGICAL] {
         let mut block = [0; LOGICAL];
         let (first, second) = block.split_at_mut(PAYLOAD);
@@ -198,19 +198,20 @@ pub(super) fn bytes_of(block: u64, content: Content) -> [u8; LOGICAL] {
 /// Sentence of SECURITY.md that a violation breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Promise {
-    /// A read returns nothing but what was written.
+    /// A read returns only data that was written.
     Content,
     /// Acknowledged writes survive the loss of any one target, of the service, and of both.
     Acknowledged,
-    /// Flushed writes, and those with FUA, survive a power failure of all machines; nothing goes back.
+    /// Flushed writes, and those with FUA, survive a power failure of all machines; reads never return older data
+    /// again.
     Durable,
     /// With at most one member of each stripe damaged, stale or unreachable at a time, there is no error.
     NoError,
     /// I/Os are answered in time.
     InTime,
-    /// A member that is not current never decides, and flags that do not fit are refused.
+    /// Contents are never determined by a member that is not current, and contradicting flags are refused.
     Refused,
-    /// Two current members suffice to start, and a set comes back when its members do.
+    /// Two current members suffice to start, and a set is available again when its members are.
     Available,
     /// A set that is shown as healthy is redundant.
     Redundant,
@@ -219,7 +220,7 @@ pub(super) enum Promise {
 }
 
 impl Promise {
-    /// Ids of the sentences in SECURITY.md, and a word.
+    /// Ids of the sentences in SECURITY.md, and a keyword.
     pub(super) fn id(self) -> &'static str {
         match self {
             Self::Content => "R2, R4, R5: content",
@@ -240,17 +241,19 @@ impl Promise {
 pub(super) enum Excuse {
     /// A read returned an acknowledged write's predecessor: unflushed, and two members lost power.
     UnflushedPowerFailure,
-    /// A read returned an acknowledged write's predecessor: one member had lost the write, and another one was lost, damaged or stale as well.
+    /// A read returned the version before an acknowledged write: one member had lost the write, and another one was
+    /// also lost, damaged or stale.
     LostWrite,
-    /// An I/O failed with more than one member of its stripe unreachable, damaged or stale since the stripe was last intact.
+    /// An I/O failed after more than one member of its stripe had been unreachable, damaged or stale since the stripe
+    /// was last intact.
     TwoMembers,
     /// An I/O failed after it had waited for two members that were unreachable at the same time.
     Unreachable,
-    /// An I/O failed because an accelerator or the client's memory did.
+    /// An I/O failed because of an accelerator or the client's memory.
     Device,
-    /// A session had to be started again, because two members came back without their data.
+    /// A session had to be restarted, because two members rejoined without their data.
     Restarted,
-    /// A clean stop left stripes to settle to the next session.
+    /// After a clean shutdown, the next session had stripes to settle.
     Unsettled,
 }
 
@@ -282,17 +285,18 @@ impl Excuse {
 struct Version {
     number: u64,
     content: Content,
-    /// Moment of its invocation.
+    /// Logical time of its invocation.
     invoked: u64,
-    /// Moment of its completion.
+    /// Logical time of its completion.
     done: Option<u64>,
-    /// Moment at which a later write is known to have replaced it, or to have been there although this one had completed.
+    /// Logical time by which a later write is known to have replaced it, or to have been present although this write
+    /// had completed.
     replaced: Option<u64>,
-    /// Reason why it may be back although it was replaced.
+    /// Reason why the write may be visible again although it was replaced.
     undone: Option<Excuse>,
     /// `true` if it was in flight in a power failure: unless it is durable when it is acknowledged, it may be lost although it is acknowledged later.
     is_shaky: bool,
-    /// `true` if it was replaced for good. It stays in the list for reads that began before.
+    /// `true` if it was replaced permanently. It remains in the list for reads that began before.
     is_gone: bool,
 }
 
@@ -302,7 +306,7 @@ impl Version {
     }
 }
 
-/// Number of versions that are kept for reads that began before they were replaced for good.
+/// Number of versions that are kept for reads that began before the versions were permanently replaced.
 const KEPT: u64 = 256;
 
 /// The values that a block may have. Moments are numbers of events.
@@ -317,11 +321,11 @@ pub(super) struct Register {
 #[derive(Debug, Clone)]
 pub(super) struct Reading {
     began: u64,
-    /// Versions that it may return, beside those that begin later.
+    /// Versions that the read may return, in addition to those that begin later.
     may_be: Vec<Version>,
-    /// Number of the first version that begins later.
+    /// Number of the first version that begins after the read.
     from: u64,
-    /// `true` if it was in progress in a power failure: what it returns may be lost.
+    /// `true` if the read was in progress during a power failure: the data that it returns may be lost.
     is_shaky: bool,
 }
 
@@ -452,7 +456,7 @@ impl Register {
         Ok(excuses.min().flatten())
     }
 
-    /// A flush that began at this moment has succeeded: what was replaced before stays replaced.
+    /// A flush that began at this logical time has succeeded: versions replaced before it cannot be returned again.
     pub(super) fn flushed(&mut self, began: u64) {
         for it in &mut self.versions {
             it.is_gone |= it.replaced.is_some_and(|replaced| replaced <= began);
@@ -462,7 +466,7 @@ impl Register {
             .retain(|it| !it.is_gone || it.number + KEPT > next);
     }
 
-    /// Two members lost power: what was not flushed may be undone.
+    /// Two members lost power: unflushed writes may be undone.
     pub(super) fn lost_power(&mut self) {
         for it in self.versions.iter_mut().filter(|it| !it.is_gone) {
             if it.replaced.take().is_some() {
@@ -472,7 +476,8 @@ impl Register {
         }
     }
 
-    /// Two members were wrong at once, one of them with a lost write, or an old copy made at the moment `since`: the block may be as before that.
+    /// Two members were wrong at the same time, one of them with a lost write, or with an old copy made at the logical
+    /// time `since`: the block may have the content from before that.
     pub(super) fn lost_two(&mut self, since: Option<u64>) {
         let last = self.versions.iter().filter_map(|it| it.replaced).max();
         let Some(since) = since.min(last).or(last) else {
@@ -486,7 +491,7 @@ impl Register {
         }
     }
 
-    /// Extends a read in progress to what a power failure may have brought back.
+    /// Extends a read in progress by the versions that are possible after a power failure.
     pub(super) fn extend(&self, reading: &mut Reading) {
         reading.is_shaky = true;
         reading
@@ -498,7 +503,7 @@ impl Register {
         self.versions.iter().any(|it| it.done.is_none())
     }
 
-    /// The content that was written last, and another one that the block may have had.
+    /// The content that was written last, and another possible content of the block.
     pub(super) fn contents(&self) -> [Content; 2] {
         let last = self.versions.last().map_or([0; PARTS], |it| it.content);
         [last, self.versions.first().map_or(last, |it| it.content)]

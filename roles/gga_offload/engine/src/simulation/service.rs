@@ -44,7 +44,7 @@ pub(super) struct Worker {
     pub(super) connections: [u64; 3],
     /// Posted receives without a message.
     pub(super) free_lanes: Vec<u32>,
-    /// Number of completions not yet reaped.
+    /// Number of completions that have not been reaped yet.
     pub(super) unreaped: u32,
     /// Time of the last event other than a tick.
     pub(super) last_event: Duration,
@@ -69,9 +69,9 @@ pub(super) struct Attempt {
     pub(super) candidate: Candidate,
     pub(super) connection: u64,
     pub(super) has_kept: bool,
-    /// Number of workers that have not attached it.
+    /// Number of workers that have not attached the target yet.
     pub(super) left: u32,
-    /// Identity of its storage when the connection was made.
+    /// Identity of the target's storage when the connection was made.
     pub(super) identity: (u32, u32),
 }
 
@@ -88,13 +88,13 @@ pub(super) struct Service {
     pub(super) set: Arc<Set>,
     set_id: SetId,
     pub(super) phase: Phase,
-    /// Its own time at which its workers are stopped, if they have not become idle by then.
+    /// Time of the service's own clock at which its workers are stopped, if they have not become idle by then.
     pub(super) stops_at: Duration,
     /// `true` once its workers were stopped.
     pub(super) is_stopped: bool,
-    /// Moment at which they were.
+    /// Logical time at which the workers were stopped.
     pub(super) stopped_at: u64,
-    /// Its own time at the beginning of the phase.
+    /// The service's own time at the beginning of the phase.
     pub(super) phase_since: Duration,
     pub(super) superblocks: Superblocks,
     /// Control connection of each target; 0 for none.
@@ -108,12 +108,12 @@ pub(super) struct Service {
     pub(super) rests: RejoinRests,
     /// The process is not scheduled until then.
     pub(super) paused_until: Duration,
-    /// No message passes between it and any target until then.
+    /// Until this time, no messages pass between the service and the targets.
     pub(super) cut_until: Duration,
-    /// Time in which the process was scheduled.
+    /// Time for which the process was scheduled.
     pub(super) own_time: Duration,
     pub(super) last_tick: Duration,
-    /// A moment for the timeouts of superblocks.
+    /// Start time, for the timeouts of superblocks.
     began: Instant,
     code: Code,
 }

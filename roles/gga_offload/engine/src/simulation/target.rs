@@ -11,21 +11,21 @@ use super::oracle::CHUNK;
 use crate::assembly::{Found, Log};
 use crate::chunk::Stamp;
 
-/// Size in bytes of what a disk writes as a whole.
+/// Size in bytes that a disk writes atomically.
 pub(super) const SECTOR: usize = 64;
 /// Number of sectors per chunk.
 pub(super) const SECTORS: usize = CHUNK / SECTOR;
 
 pub(super) type Bytes = [u8; CHUNK];
 
-/// A version of a chunk beside the blocks.
+/// A version of a chunk that is kept in addition to the blocks.
 #[derive(Debug, Clone)]
 struct VersionSlot {
     sequence: u64,
     block: u64,
     stamp: Stamp,
     chunk: Bytes,
-    /// Versions below this one were known to be retired when it was written.
+    /// Versions below this one were known to be retired when this version was written.
     retired: Option<Stamp>,
     is_durable: bool,
 }
@@ -33,24 +33,25 @@ struct VersionSlot {
 /// Contents of a disk, including its superblock.
 #[derive(Debug, Clone)]
 pub(super) struct Disk {
-    /// Chunks in their places, as they are read.
+    /// Chunks at their places, as returned by reads.
     places: Vec<u8>,
     /// Durable content of the sectors of places that were written since.
     unsynced: BTreeMap<usize, [u8; SECTOR]>,
-    /// Versions that are not in their places, in the order of their sequence numbers.
+    /// Versions that have not been copied to their places, in the order of their sequence numbers.
     versions: Vec<VersionSlot>,
     next_sequence: u64,
-    /// Versions that the service has said to be complete and durable: all of earlier epochs, and those of this one with lower numbers.
+    /// Versions that the service has reported as complete and durable: all of earlier epochs, and those of this epoch
+    /// with lower numbers.
     retired: Option<Stamp>,
-    /// The same, when the end of the versions was last recorded.
+    /// The value of `retired` when the end of the versions was last recorded.
     recorded_retired: Option<Stamp>,
-    /// The last version that was written, and the one that was durable.
+    /// The last version that was written, and the last durable version.
     last: Stamp,
     durable_last: Stamp,
-    /// Blocks that cannot be read until they are written.
+    /// Blocks that cannot be read until they are rewritten.
     pub(super) unreadable: BTreeSet<u64>,
     pub(super) superblock: Option<Superblock>,
-    /// Boot of the machine in which the disk was last in use; `None` after a clean shutdown.
+    /// Boot of the machine in which the disk was last used; `None` after a clean shutdown.
     since: Option<u32>,
     /// Identifies the disk.
     pub(super) identity: u32,
@@ -106,7 +107,7 @@ impl Disk {
         self.versions.len()
     }
 
-    /// State of its log of versions, as announced to a service.
+    /// State of the target's log of versions, as announced to a service.
     pub(super) fn log(&self) -> Log {
         let unretired = self.versions.iter().filter(|it| !self.is_retired(it));
         let blocks: BTreeSet<u64> = unretired.map(|it| it.block).collect();
@@ -210,7 +211,7 @@ pub(super) struct Applying {
 /// A copy of a disk.
 #[derive(Debug, Clone)]
 pub(super) struct Copied {
-    /// Moment at which it was made.
+    /// Logical time at which the copy was made.
     pub(super) at: u64,
     /// Blocks that were damaged on the disk.
     pub(super) damaged: BTreeSet<u64>,
@@ -218,7 +219,7 @@ pub(super) struct Copied {
 }
 
 impl Copied {
-    /// Moment whose content of a block the copy may have.
+    /// Logical time of the copy's content of a block.
     pub(super) fn since(&self, block: u64) -> u64 {
         if self.damaged.contains(&block) {
             0
@@ -233,14 +234,14 @@ pub(super) struct SimulatedTarget {
     pub(super) disk: Disk,
     /// An earlier copy of the disk.
     pub(super) copy: Option<Copied>,
-    /// Its own disk, while it has a foreign one.
+    /// The target's own disk, while it has a foreign one.
     pub(super) own: Option<Disk>,
     pub(super) is_up: bool,
     /// Number of starts of its process.
     pub(super) process: u64,
     /// Number of boots of its machine.
     boot: u32,
-    /// Number of the connection that it serves; 0 for none. Messages over earlier ones are dropped.
+    /// Number of the connection that the target serves; 0 for none. Messages over earlier connections are dropped.
     pub(super) connection: u64,
     /// The session of that connection.
     pub(super) session: u64,
@@ -249,7 +250,8 @@ pub(super) struct SimulatedTarget {
     /// Time at which a partition of its network ends.
     pub(super) cut_until: Duration,
     pub(super) loses_write: bool,
-    /// The version that it has lost, until it stores a later one: a target without the last writes of a session is stale for the next one.
+    /// The version that the target has lost, until it stores a later one: a target without the last writes of a session
+    /// is stale in the next session.
     pub(super) lost_write: Option<Stamp>,
     pub(super) misdirects_write_to: Option<u64>,
     /// Number of next reads that fail.
@@ -260,13 +262,14 @@ pub(super) struct SimulatedTarget {
     /// `true` if it was killed, has lost its connection or has failed to write a chunk since it joined the set.
     pub(super) has_failed: bool,
     applying: Option<Applying>,
-    /// `false` from any event that may have made it unreachable or stale, until the set is shown as healthy again.
+    /// `false` after any event that may have made the target unreachable or stale, until the set is shown as healthy
+    /// again.
     pub(super) is_well: bool,
-    /// `true` if its machine has lost power since it was well.
+    /// `true` if the target's machine has lost power since `is_well` was last `true`.
     pub(super) has_lost_power: bool,
-    /// The copy that has taken the place of its disk since it was well.
+    /// The copy that has replaced the target's disk since `is_well` was last `true`.
     pub(super) in_use: Option<Copied>,
-    /// Time at which it is reachable again.
+    /// Time at which the target is reachable again.
     pub(super) trouble_until: Duration,
 }
 
@@ -302,7 +305,7 @@ impl SimulatedTarget {
         self.is_up && self.cut_until <= now && self.paused_until <= now
     }
 
-    /// Returns `true` if its next write damages something.
+    /// Returns `true` if the target's next write causes damage.
     pub(super) fn is_damaging(&self) -> bool {
         self.loses_write || self.misdirects_write_to.is_some()
     }
@@ -336,7 +339,7 @@ impl SimulatedTarget {
         self.disk.since.is_some_and(|since| since != self.boot)
     }
 
-    /// The state that it reports to a service.
+    /// The state that the target reports to a service.
     pub(super) fn found(&self) -> Found {
         let Some(superblock) = self.disk.superblock else {
             return Found::Blank;
@@ -357,19 +360,19 @@ impl SimulatedTarget {
         superblock.is_some_and(|it| Some(it.set) == set && it.member as usize == number)
     }
 
-    /// The identity that it reports; a new one after each start of its machine.
+    /// The identity that the target reports; it changes with each start of its machine.
     pub(super) fn identity(&self) -> (u32, u32) {
         (self.disk.identity, self.boot)
     }
 
-    /// Persists a superblock, and with it all earlier writes: both are in one file.
+    /// Persists a superblock, and thereby all earlier writes: both are in one file.
     pub(super) fn persist(&mut self, superblock: Superblock) {
         self.disk.sync();
         self.disk.superblock = Some(superblock);
         self.disk.since = (!superblock.is_unused()).then_some(self.boot);
     }
 
-    /// Makes everything durable at a clean shutdown.
+    /// Makes all data durable at a clean shutdown.
     pub(super) fn sync(&mut self) {
         if !self.is_in_doubt() {
             self.disk.since = None;
@@ -384,14 +387,14 @@ impl SimulatedTarget {
         self.boot += 1;
     }
 
-    /// Takes note of what the service has retired.
+    /// Records which versions the service has retired.
     pub(super) fn retire(&mut self, retired: Stamp) {
         if retired.number != 0 {
             self.disk.retired = self.disk.retired.max(Some(retired));
         }
     }
 
-    /// Number of versions, from the oldest one on, that may be copied to their places.
+    /// Number of versions, starting with the oldest, that may be copied to their places.
     fn retirable(&self) -> usize {
         let versions = self.disk.versions.iter();
         versions.take_while(|it| self.disk.is_retired(it)).count()
@@ -405,7 +408,7 @@ impl SimulatedTarget {
         self.applying.is_some()
     }
 
-    /// Begins to copy retired versions to their places.
+    /// Starts to copy retired versions to their places.
     pub(super) fn begin_applying(&mut self) {
         let count = self.retirable();
         let Some(last) = self.disk.versions[..count].last() else {
@@ -431,7 +434,7 @@ impl SimulatedTarget {
         });
     }
 
-    /// Takes the next step. Returns `true` if there is another one.
+    /// Performs the next step. Returns `true` if further steps follow.
     pub(super) fn go_on_applying(&mut self) -> bool {
         let Some(applying) = &mut self.applying else {
             return false;

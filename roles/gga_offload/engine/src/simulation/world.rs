@@ -36,9 +36,9 @@ const DRAIN_TIME: Duration = Duration::from_secs(1);
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time for which a starting service waits for the third target.
 const GRACE: Duration = Duration::from_secs(2);
-/// Time after which a starting service that finds too few targets is started again.
+/// Time after which a starting service that finds too few targets is restarted.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
-/// Time limit for answering an I/O while at most one member is unwell.
+/// Time limit for answering an I/O while at most one member is not well.
 const SERVICE_TIME: Duration = Duration::from_millis(4_500);
 /// Time between two attempts of a target to rejoin.
 const REJOIN_PAUSE: Duration = Duration::from_millis(100);
@@ -46,10 +46,9 @@ const REJOIN_PAUSE: Duration = Duration::from_millis(100);
 const PHASE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Time after which the client abandons an I/O.
 const IO_TIMEOUT: Duration = Duration::from_secs(60);
-/// Maximum number of events of a run, and of actions that follow from one event.
 const MAX_EVENTS: u64 = 10_000_000;
 const MAX_ACTIONS: u32 = 100_000;
-/// Time in which the set has to be healthy again after the last fault.
+/// Time limit for the set to become healthy again after the last fault.
 const HEALING_TIME: Duration = Duration::from_secs(60);
 /// Time of a target's silence after which it may be detached later, when it answers again.
 const LATE: Duration = Duration::from_secs(4);
@@ -125,11 +124,11 @@ enum Scheduled {
         target: usize,
         change: Change,
     },
-    /// A service whose client is gone ends.
+    /// A service whose client has disconnected ends.
     EndService {
         session: u64,
     },
-    /// A target with a foreign disk gets its own one again.
+    /// The original disk of a target with a foreign disk is restored.
     ReturnDisk {
         target: usize,
     },
@@ -174,19 +173,20 @@ struct Io {
     /// Numbers of the versions of a write.
     versions: Vec<u64>,
     readings: Vec<Reading>,
-    /// Moment of its invocation.
+    /// Logical time of its invocation.
     began: u64,
-    /// Start of the time in which it has to be answered.
+    /// Start of the time within which the I/O has to be answered.
     since: Duration,
     /// Time of its invocation.
     asked: Duration,
-    /// `true` if it may fail: two members of one of its stripes were wrong at once.
+    /// `true` if the I/O may fail: two members of one of its stripes were wrong at the same time.
     may_fail: bool,
-    /// `true` if it may fail after the time for which I/Os wait for targets: two members were unwell at once.
+    /// `true` if the I/O may fail after the time for which I/Os wait for targets: two members were not well at the same
+    /// time.
     may_time_out: bool,
-    /// `true` if a device has failed for it.
+    /// `true` if a device has failed during the I/O.
     has_device_error: bool,
-    /// Members whose chunk of each block could not be read at some time since its invocation.
+    /// Members whose chunk of each block was unreadable at some time since the I/O's invocation.
     unread: Vec<Targets>,
 }
 
@@ -225,18 +225,18 @@ pub(super) struct World<'a> {
     silent: Vec<Targets>,
     /// Members of each block with silent damage at any time: a power failure may undo the repair.
     damaged: Vec<Targets>,
-    /// Blocks of which more than one member was wrong at once, until they are intact again.
+    /// Blocks of which several members were wrong at the same time, until the blocks are intact again.
     exposed: Vec<bool>,
-    /// Blocks that were damaged beside a lost member, and may be lost until they are written.
+    /// Blocks that were damaged while a member was lost, and may be lost until they are rewritten.
     lost: Vec<bool>,
-    /// Two targets have come back without their data in this session.
+    /// `true` if two targets have rejoined without their data in this session.
     needs_restart: bool,
     set_id: Option<SetId>,
     /// `true` once a write was acknowledged.
     has_acknowledged: bool,
     /// `true` once all superblocks of the set were persisted.
     is_created: bool,
-    /// Target that the next service is told to rebuild.
+    /// Target for which the next service gets `--rebuild`.
     rebuild: Option<usize>,
     /// The bytes of that target are already lost.
     is_poisoned: bool,
@@ -245,12 +245,12 @@ pub(super) struct World<'a> {
     /// All events so far, if they are recorded.
     trace: Option<Vec<String>>,
     violation: Option<Broken>,
-    /// A target that had no free slot, and continued nevertheless.
+    /// A target that had no free slot, but continued.
     overflow: Option<String>,
     is_ending: bool,
     /// `true` if the last session ended cleanly, with all targets current.
     was_clean: bool,
-    /// Moment at which the workers of a session that ended so, the last one, were stopped.
+    /// Logical time at which the workers of the last session were stopped, if it was closed cleanly.
     closed_at: Option<u64>,
 }
 
@@ -342,7 +342,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Runs until a condition is true. Returns `false` if it is not within this time.
+    /// Runs until a condition is `true`. Returns `false` after this time.
     fn run_while(&mut self, time: Duration, mut is_waiting: impl FnMut(&mut Self) -> bool) -> bool {
         let end = self.now + time;
         while self.violation.is_none() && is_waiting(self) {
@@ -389,7 +389,7 @@ impl<'a> World<'a> {
         self.at(self.now + delay, scheduled);
     }
 
-    /// A moment: later than all before.
+    /// Returns a new logical time, later than all earlier ones.
     fn moment(&mut self) -> u64 {
         self.order += 1;
         self.order
@@ -444,7 +444,7 @@ impl<'a> World<'a> {
             | Scheduled::Apply { target, .. } => until = self.targets[*target].paused_until,
             _ => {}
         }
-        // No message passes a cut link.
+        // Messages on a cut link are dropped.
         let link = match &scheduled {
             Scheduled::Chunk(chunk) | Scheduled::Result { chunk, .. } => {
                 Some((chunk.session, chunk.target))
@@ -625,7 +625,7 @@ impl<'a> World<'a> {
         };
         let set_id = membership.set();
         if let Some(target) = self.rebuild.filter(|target| there.contains(target)) {
-            // Its bytes are never read, so they may as well be chunks of later writes.
+            // Its bytes must never be read; chunks of later writes make an incorrect read detectable.
             self.is_poisoned = true;
             self.poison(target);
             self.unwell(target, self.now);
@@ -651,7 +651,7 @@ impl<'a> World<'a> {
             return self.violate(Promise::Available, what);
         }
         self.check_assembly(&assembly, &there);
-        // A second service that is not served by the first one's targets any more.
+        // A second service, which the first one's targets no longer serve.
         let mut connections = [0; 3];
         for &target in &there {
             connections[target] = self.next_connection;
@@ -764,10 +764,11 @@ impl<'a> World<'a> {
 
     fn check_refusal(&mut self, refusal: &Refusal, found: &[Found; 3]) {
         if !self.is_created {
-            // The set is being created, which takes all three targets.
+            // The set is being created, which requires all three targets.
             return;
         }
-        // Members that lost power together, or of which one has an older copy, may leave too few.
+        // If several members lost power together, or one of them has an older copy, too few current members may be
+        // left.
         let is_well =
             |number: &usize| self.targets[*number].is_well && self.rebuild != Some(*number);
         let is_there = |number: usize| !matches!(found[number], Found::Missing);
@@ -793,7 +794,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Checks that a target that misses acknowledged writes is not taken for current: here, a copy of its disk from before the clean end of the last session.
+    /// Checks that a target without some acknowledged writes is not considered current: here, a copy of its disk from
+    /// before the clean end of the last session.
     fn check_assembly(&mut self, assembly: &Assembly, there: &[usize]) {
         let closed_at = self.closed_at.take();
         for &target in there {
@@ -843,7 +845,7 @@ impl<'a> World<'a> {
                 }
             }
             self.check_exposure();
-            // A lost write beside a lost target may be taken for an interrupted write now.
+            // A lost write may now be mistaken for an interrupted one, if another target is lost.
             for block in 0..self.lost.len() {
                 if self.lost[block] {
                     self.lose_two(block);
@@ -866,7 +868,7 @@ impl<'a> World<'a> {
         self.forget_ios(session);
     }
 
-    /// Counts what a session has reached, and checks that its engines were never in a state that is impossible.
+    /// Counts the states that a session has reached, and checks that its engines never detected an invalid state.
     fn note_service(&mut self, service: &Service) {
         let count = service.impossible_events();
         if count != 0 {
@@ -882,7 +884,7 @@ impl<'a> World<'a> {
         self.totals.reached_of_summary(&service.set.summary());
     }
 
-    /// The outcome of a session's I/Os in flight stays unknown.
+    /// The outcome of a session's I/Os in flight remains unknown.
     fn forget_ios(&mut self, session: u64) {
         let now = self.moment();
         let (forgotten, kept) = std::mem::take(&mut self.ios)
@@ -1311,7 +1313,8 @@ impl<'a> World<'a> {
                         self,
                         "target {number} stores version {stamp} of block {}", chunk.stripe
                     );
-                    // Damage of the version before counts until the write is complete: it may have to be undone.
+                    // Damage to the previous version is relevant until the write is complete, because the write may
+                    // have to be undone.
                     target.disk.write_version(chunk.stripe, stamp, &bytes);
                     target.lost_write = target.lost_write.filter(|&lost| lost > stamp);
                 }
@@ -1463,7 +1466,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A target has synced its disk: what was repaired stays repaired, once no power failure can bring back the version before on any member.
+    /// A target has synced its disk: repairs are permanent once no power failure can restore the previous version on
+    /// any member.
     fn synced(&mut self) {
         for block in 0..self.script.blocks {
             let index = block as usize;
@@ -1489,7 +1493,7 @@ impl<'a> World<'a> {
         self.check_exposure();
     }
 
-    /// More than one member may be wrong: I/Os may fail from now on, until the blocks are intact again.
+    /// Several members may be wrong: I/Os may fail from now on, until the blocks are intact again.
     fn check_exposure(&mut self) {
         let is_settled = self
             .service_ref(self.client)
@@ -1508,7 +1512,7 @@ impl<'a> World<'a> {
                 if !silent.is_empty() {
                     self.lost[block] = true;
                     if !is_settled {
-                        // A lost write beside a lost target may be taken for an interrupted write.
+                        // A lost write may be mistaken for an interrupted one, if another target is lost.
                         self.lose_two(block);
                     }
                 }
@@ -1521,7 +1525,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Two members of a block are wrong at once, one of them with a lost write, or an old copy.
+    /// Two members of a block are wrong at the same time, one of them with a lost write, or an old copy.
     fn lose_two(&mut self, block: usize) {
         let damaged = || {
             self.damaged[block]
@@ -1530,7 +1534,7 @@ impl<'a> World<'a> {
         };
         let copies = damaged().filter_map(|it| it.in_use.as_ref());
         let since = copies.map(|it| it.since(block as u64));
-        // Zeros in the place of a chunk are a block that was never written.
+        // Zeros in place of a chunk indicate a block that was never written.
         let is_blank = |disk: &Disk| disk.newest(block as u64).iter().all(|&byte| byte == 0);
         let blank = damaged().any(|it| is_blank(&it.disk)).then_some(0);
         let since = since.chain(blank).min();
@@ -1578,7 +1582,8 @@ impl<'a> World<'a> {
                     // The file was written as a whole.
                     copy.disk.sync();
                     self.targets[number].in_use = Some(copy.clone());
-                    // Also damage that was repaired after the copy had been made, which is zeros where a chunk was.
+                    // Including damage that was repaired after the copy had been made, which are zeros in place of a
+                    // chunk.
                     for &block in &copy.damaged {
                         self.damage(block as usize, number);
                     }
@@ -1595,7 +1600,7 @@ impl<'a> World<'a> {
                 let is_exchanged = self.rng.bool();
                 disk.superblock = self.targets[number].disk.superblock.map(|it| {
                     if is_exchanged {
-                        // That of another member of the set.
+                        // The chunk of another member of the set.
                         let member = (it.member + 1) % 3;
                         return Superblock { member, ..it };
                     }
@@ -1620,7 +1625,7 @@ impl<'a> World<'a> {
         let target = &self.targets[number];
         let is_rebuilt = target.disk.identity != FOREIGN || target.is_member(self.set_id, number);
         if is_rebuilt && !self.may_lose(number) {
-            // An old disk in the place of a current one, beside another failure: too much at once.
+            // An old disk in place of a current one, in addition to another failure, exceeds the limits of SECURITY.md.
             return;
         }
         self.break_connection(number, 5..300);
@@ -1633,11 +1638,12 @@ impl<'a> World<'a> {
         self.at(self.now + RETURN_TIME, start);
     }
 
-    /// Replaces a disk: blocks whose newest chunk differs are stale without a trace if no service notices the exchange.
+    /// Replaces a disk: unless a service detects the replacement, blocks whose newest chunk differs are silently stale.
     fn replace_disk(&mut self, number: usize, disk: Disk) {
-        // Without a session, an older copy with the same superblock is indistinguishable; a session knows what it has stored.
+        // Without a session, an older copy with the same superblock is indistinguishable; a session knows the data that
+        // it has stored.
         let session = self.targets[number].session;
-        // One from the creation of the set names its first epoch, too.
+        // A copy from the creation of the set also names its first epoch.
         let names_last_epoch = |it: &Superblock| {
             let epoch = (self.targets[number].disk.superblock).map_or(Epoch::NONE, |own| own.epoch);
             epoch != Epoch::NONE && (it.epoch == epoch || it.next == epoch)
@@ -1653,7 +1659,7 @@ impl<'a> World<'a> {
             if is_hidden {
                 self.damage(block as usize, number);
             } else {
-                // Beside a lost target, it may be taken for a member whose last write was interrupted.
+                // While another target is lost, it may be mistaken for a member whose last write was interrupted.
                 self.damaged[block as usize].insert(Target::ALL[number]);
             }
         }
@@ -1662,9 +1668,9 @@ impl<'a> World<'a> {
             target.in_use = None;
         }
         target.disk = disk;
-        // The disk that another set's had taken the place of does not come back.
+        // The disk that was replaced by a disk of another set is not restored.
         self.targets[number].own = None;
-        // A copy may have been made of a damaged disk.
+        // The copy may have been made of a damaged disk.
         for block in 0..self.script.blocks {
             if self.decoded(block)[number] == Decoded::Invalid {
                 self.damage(block as usize, number);
@@ -1757,7 +1763,7 @@ impl<'a> World<'a> {
             let last = service.cut_until;
             let it = &self.targets[target.number()];
             let last = last.max(it.paused_until).max(it.cut_until);
-            // A service that was replaced notices later what has happened meanwhile.
+            // A service that was replaced detects later what has happened in the meantime.
             if it.is_well && last + LATE < now && session == self.client {
                 let what = format!("{} was detached, and it was well", target.name());
                 self.violate(Promise::Available, what);
@@ -1823,7 +1829,7 @@ impl<'a> World<'a> {
             let is_created = !matches!(service.set.state(), State::Failed { .. });
             self.is_created |= is_created;
             trace!(self, "session {session} serves");
-            // The flag is given until the superblocks record that the target is rebuilt.
+            // The flag is passed until the superblocks record that the target is rebuilt.
             if is_created {
                 self.is_poisoned = false;
                 if self.rebuild.take().is_some() {
@@ -1879,7 +1885,7 @@ impl<'a> World<'a> {
         self.at(now + delay, Scheduled::Rejoin { session, number });
     }
 
-    /// Connects to a target that is to rejoin, and decides whether it has kept its data.
+    /// Connects to a target that is to rejoin, and determines whether it has kept its data.
     fn rejoin(&mut self, session: u64, number: u64) {
         let (now, next) = (self.now, self.next_connection);
         let Some(service) = self.services.iter_mut().find(|it| it.session == session) else {
@@ -1924,7 +1930,7 @@ impl<'a> World<'a> {
                 return;
             }
         };
-        // With `--rebuild`, it may have been made a target of this set, without contents.
+        // With `--rebuild`, the target may have become a member of this set, without contents.
         if is_foreign {
             let what = format!(
                 "target {} of another set or place is admitted",
@@ -1959,7 +1965,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A target was refused while the session goes on: it must not be one that has its data.
+    /// A target was refused, and the session continues: it must not be a target that has its data.
     fn refused(&mut self, session: u64, target: usize, is_same: bool, why: &str) {
         self.reach("target not admitted");
         let it = &self.targets[target];
@@ -1967,7 +1973,7 @@ impl<'a> World<'a> {
             return;
         }
         if !self.is_created {
-            // The set is being created, which takes all three targets.
+            // The set is being created, which requires all three targets.
             self.needs_restart = true;
             return;
         }
@@ -2090,12 +2096,12 @@ impl<'a> World<'a> {
         match kind {
             // All of the block.
             0..6 => content = [number; PARTS],
-            // One half.
+            // Half of the block.
             6..8 => content[..PARTS / 2].fill(number),
             8..11 => content[PARTS / 2..].fill(number),
-            // One part.
+            // A single part.
             11..13 => content[self.rng.usize(0..PARTS)] = number,
-            // The same again.
+            // Unchanged content.
             13 => {}
             14 => content = [0; PARTS],
             // The second half of another version.
@@ -2175,7 +2181,7 @@ impl<'a> World<'a> {
             .iter()
             .position(|io| io.id == id && io.session == session);
         let Some(place) = place else {
-            // The client is gone.
+            // The client has disconnected.
             return;
         };
         let io = self.ios.remove(place);
@@ -2225,7 +2231,8 @@ impl<'a> World<'a> {
         }
         let is_exposed =
             (io.block..io.block + io.count()).any(|block| self.exposed[block as usize]);
-        // R5 is about one member of a stripe. The other one may have become readable again before the I/O met the first one's failure.
+        // R5 is about one member of a stripe. The other member may have become readable again before the I/O
+        // encountered the failure of the first.
         let is_unreadable = (io.block..).zip(&io.unread).any(|(block, unread)| {
             let wrong = unread.union(self.damaged[block as usize]);
             !unread.is_empty() && wrong.len() > 1
@@ -2272,7 +2279,8 @@ impl<'a> World<'a> {
         self.code.block(members, payloads)
     }
 
-    /// Checks that three members have the same version of a block, and every two of them one of its values.
+    /// Returns a description unless three members have the same version of a block, and every two of them encode one of
+    /// its values.
     fn objection(&self, block: u64) -> Option<String> {
         let decoded = self.decoded(block);
         if decoded[0] == Decoded::Invalid || decoded.iter().any(|it| *it != decoded[0]) {
@@ -2298,7 +2306,7 @@ impl<'a> World<'a> {
         })
     }
 
-    /// Forgets troubles of targets once the set is shown as healthy with them.
+    /// Clears the recorded faults of targets once the set is shown as healthy with them.
     fn update_wellness(&mut self) {
         let is_exposed = self.exposed.contains(&true);
         if !is_exposed && self.targets.iter().all(|it| it.is_well) || !self.is_shown_as_healthy() {
@@ -2339,7 +2347,7 @@ impl<'a> World<'a> {
                     self.silent[index] = Targets::NONE;
                     self.lost[index] = false;
                 }
-                // Without damage, members that are back have the block again.
+                // Without damage, members that have rejoined have the block again.
                 self.exposed[index] &= self.lost[index];
             }
         }
@@ -2372,7 +2380,8 @@ impl<'a> World<'a> {
 
     // Faults.
 
-    /// Returns `true` if this target may fail as a whole: no other target may be unwell, and no block damaged on another one.
+    /// Returns `true` if this target may fail as a whole: all other targets must be well, and must not have damaged
+    /// blocks.
     fn may_fail(&self, target: usize) -> bool {
         let is_pending = (0..3).any(|other| other != target && self.targets[other].is_damaging());
         if self.script.is_wild {
@@ -2405,7 +2414,7 @@ impl<'a> World<'a> {
             && self.pending_damage() == 0
     }
 
-    /// Number of targets that will damage something with their next write.
+    /// Number of targets whose next write will cause damage.
     fn pending_damage(&self) -> usize {
         self.targets.iter().filter(|it| it.is_damaging()).count()
     }
@@ -2427,7 +2436,7 @@ impl<'a> World<'a> {
         self.targets.iter().all(|it| it.own.is_none())
     }
 
-    /// Repaired damage is none: the service has made the chunk again.
+    /// Clears repaired damage: the service has rewritten the chunk.
     fn forget_repaired(&mut self) {
         if !self.have_their_disks() {
             return;
@@ -2495,7 +2504,7 @@ impl<'a> World<'a> {
                 }
                 self.forget_ios(session);
                 if is_clean {
-                    // The service may notice only later that the client is gone.
+                    // The service may detect only later that the client has disconnected.
                     let patience = if self.rng.bool() {
                         Duration::from_micros(self.rng.u64(0..300))
                     } else {
@@ -2546,7 +2555,7 @@ impl<'a> World<'a> {
                         }
                     }
                 }
-                // A session that is lost with all of its targets does not come back by itself.
+                // A session that is lost with all of its targets is not restarted automatically.
                 for target in 0..3 {
                     let it = &mut self.targets[target];
                     it.is_well &= time < STALL_TIMEOUT / 2;
@@ -2648,7 +2657,7 @@ impl<'a> World<'a> {
                 block,
                 other,
             } => {
-                // A chunk of another block in the place of this one.
+                // A chunk of another block in place of this one.
                 if block == other || !self.may_damage(target, block) {
                     return false;
                 }
@@ -2730,7 +2739,8 @@ impl<'a> World<'a> {
             Step::ReplaceDisk { target, restart } => {
                 if !self.targets[target].is_up
                     || !self.may_lose(target)
-                    // It would be started with its own disk meanwhile, and lose that when the replacement is due.
+                    // The target would be started with its own disk in the meantime, and lose it when the replacement
+                    // is due.
                     || self.targets[target].own.is_some()
                     || self.targets[target].disk.superblock.is_none()
                 {
@@ -2821,7 +2831,7 @@ impl<'a> World<'a> {
         if self.script.is_wild && (is_silent || self.pending_damage() != 0) {
             return false;
         }
-        // A copy or an empty disk beside a power failure: too much at once.
+        // A copy or an empty disk in addition to a power failure exceeds the limits of SECURITY.md.
         let loses = hit.len() > 1 || !others_are_well;
         if loses && self.targets.iter().any(|it| it.disk.identity == FOREIGN) {
             return false;
@@ -2866,7 +2876,7 @@ impl<'a> World<'a> {
 
     // The end of a run.
 
-    /// Repairs everything, and checks that all promises hold again.
+    /// Ends all faults, and checks that all promises hold again.
     fn finish(&mut self) {
         if self.violation.is_some() {
             return;
@@ -2884,7 +2894,7 @@ impl<'a> World<'a> {
         }
         self.check_redundancy(false);
         self.read_all("at the end");
-        // Blocks of which two members were wrong may be lost, until they are written.
+        // Blocks of which two members were wrong may be lost until they are rewritten.
         let lost: Vec<u64> = (0..self.script.blocks)
             .filter(|&it| self.exposed[it as usize])
             .collect();
@@ -3001,10 +3011,10 @@ impl<'a> World<'a> {
 const CLOSED: &str = "closed";
 /// Identity of a disk of another set.
 const FOREIGN: u32 = u32::MAX;
-/// Time in which a target gets its own disk again.
+/// Time after which the original disk of a target is restored.
 const RETURN_TIME: Duration = Duration::from_millis(10);
 
-/// The bound of retired versions that a service sends in a message with this epoch.
+/// The bound of retired versions in messages of a service with this epoch.
 fn retired(service: &Service, epoch: u64) -> Stamp {
     let number = service.set.versions().map_or(0, |it| it.retired_for(epoch));
     Stamp { epoch, number }

@@ -1,5 +1,5 @@
-//! Crash states of a session with versions: whatever the power failure, each block has its newest durable version, or a later one, whole; and stepping
-//! back from what is not retired leads to the newest retired version.
+//! Crash states of a session with versions: after any power failure, each block has its newest durable version, or a
+//! later one, completely; and skipping versions that are not retired leads to the newest retired version.
 
 use super::*;
 use crate::store::{Apply as _, FileApplier, FileLayout, FileVersions, Progress};
@@ -23,16 +23,16 @@ struct Service {
     geometry: Geometry,
     slots: SlotArea,
     writes: Vec<Write>,
-    /// Of each block, what it holds before its first write.
+    /// Contents of each block before its first write.
     zeros: Vec<u8>,
     /// The data of each write.
     contents: Vec<Vec<u8>>,
-    /// Since when versions below a number are retired, in ascending order.
+    /// Times from which versions below a number are retired, in ascending order.
     retired: Vec<(usize, u64)>,
 }
 
 impl Service {
-    /// The data of a write; 0 for what is there before the first one.
+    /// The data of a write; 0 for the data before the first write.
     fn content(&self, number: usize) -> &[u8] {
         match number.checked_sub(1) {
             Some(at) => &self.contents[at],
@@ -40,13 +40,13 @@ impl Service {
         }
     }
 
-    /// Lowest number that is not retired at a moment.
+    /// Lowest number that is not retired at a point in time.
     fn retired_at(&self, moment: usize) -> u64 {
         let at = self.retired.partition_point(|(since, _)| *since <= moment);
         at.checked_sub(1).map_or(0, |at| self.retired[at].1)
     }
 
-    /// Retires what is complete and durable.
+    /// Retires all versions that are complete and durable.
     fn retire(&mut self, now: usize) -> u64 {
         let is_done = |write: &Write| write.completed.is_some() && write.promised.is_some();
         let number = self.writes.iter().take_while(|it| is_done(it)).count() as u64 + 1;
@@ -164,7 +164,7 @@ fn session(
             let now = journal.borrow_mut().tick();
             let retired = service.retire(now);
             let block = rng.usize(..geometry.block_count as usize);
-            // The service's stripe locks.
+            // Corresponds to the service's stripe locks.
             let is_busy = slots.iter().flatten().any(|doing| match *doing {
                 Doing::Write { number, .. } => service.writes[number as usize - 1].block == block,
                 Doing::Read { block: it } => it == block,
@@ -274,7 +274,7 @@ fn session(
     (journal.into_inner(), service)
 }
 
-/// The log as a start finds it.
+/// The log, as restored at a start.
 fn restored(image: &[u8], slots: SlotArea, block_size: usize) -> Log {
     let place = |offset: u64| {
         let at = offset as usize;
@@ -294,7 +294,7 @@ fn restored(image: &[u8], slots: SlotArea, block_size: usize) -> Log {
 }
 
 impl Service {
-    /// Checks what a start with these contents of the disk finds.
+    /// Checks the versions that a start with these disk contents finds.
     fn check(&self, moment: usize, image: &[u8]) -> Result<(), String> {
         let size = self.geometry.block_size as usize;
         let log = restored(image, self.slots, size);
@@ -369,7 +369,7 @@ const ODD: Geometry = Geometry {
     block_size: 2112,
     block_count: 6,
 };
-/// A slot is written in two pieces, the record alone in the second.
+/// A slot is written in two pieces, the second of which contains only the record.
 const LARGE: Geometry = Geometry {
     block_size: 8192,
     block_count: 4,

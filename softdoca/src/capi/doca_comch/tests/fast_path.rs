@@ -448,7 +448,7 @@ fn a_consumer_needs_writable_memory_and_a_live_connection() {
     let code = unsafe { doca_comch_consumer_create(std::ptr::null_mut(), mmap, &raw mut consumer) };
     assert_eq!(code, Error::InvalidValue.code());
     drop(unsafe { super::super::super::reclaim(mmap) });
-    // The handle stays valid for a while after the connection was closed.
+    // The handle remains valid for a while after the connection was closed.
     let theirs = pair.server.connection();
     let running = TestConsumer::run(theirs, &memory, &engine);
     pair.client.context.stop_fully(&[&pair.client_engine]);
@@ -524,7 +524,7 @@ fn space_in_a_full_socket_wakes_the_sender() {
     arm(&pair.client_engine);
     assert!(!wakes(&pair.client_engine, 0), "there is no room yet");
     while sent() < COUNT {
-        // The server reads after the client has gone to sleep on its descriptor.
+        // The server reads after the client has started to wait on its descriptor.
         arm(&pair.client_engine);
         while pair.server_engine.progress() {}
         assert!(wakes(&pair.client_engine, 5), "{} of {COUNT}", sent());
@@ -682,7 +682,7 @@ fn every_message_arrives_once_and_in_order() {
     pair.finish();
 }
 
-/// Maximum sleep of a thread that misses its wake-up; much longer than a woken thread needs, even on a busy machine.
+/// Maximum sleep of a thread that misses its wake-up; much longer than a woken thread takes, even on a busy machine.
 const UNWOKEN: Duration = Duration::from_secs(60);
 const WOKEN: Duration = Duration::from_secs(20);
 /// Number of messages. Before each, a pause lets the receiving thread fall asleep: it spins and yields for less than a

@@ -22,10 +22,10 @@ macro_rules! name {
     };
 }
 
-/// Time within which the death of a peer must be detected.
+/// Time limit for detecting that a peer has exited.
 const NOTICED: Duration = Duration::from_secs(1);
 
-/// Serves one client with a consumer and a producer of its own; prints events; exits on request.
+/// Serves one client with its own consumer and producer; prints events; exits on request.
 fn serve() {
     let engine = Engine::new();
     let server = TestServer::create("processes", &engine);
@@ -40,7 +40,7 @@ fn serve() {
     }
     progress_until(&[&engine], || consumer.received() > 0);
     say("received");
-    // The main process must not rely on anything after this point: one of the two is killed.
+    // The main process must not depend on any event after this point, because one of the two is killed.
     let log = &server.context.log;
     progress_until(&[&engine], || log.has(&Seen::Disconnected(1)));
     let expired = log.count(|seen| matches!(seen, Seen::Expired(_)));
@@ -116,7 +116,7 @@ fn the_death_of_a_server_is_detected() {
         );
         peer.kill();
         let begin = Instant::now();
-        // First the worker alone, as in a program whose main thread does something else.
+        // First only the worker, as in a program whose main thread is busy with other work.
         let (consumer, producer) = (&caller.consumer.context, &caller.producer.context);
         progress_until(&[&caller.worker], || {
             consumer.state() == STOPPING && producer.state() == STOPPING
@@ -134,7 +134,7 @@ fn the_death_of_a_server_is_detected() {
         progress_until(&[&caller.worker], || {
             consumer.state() == IDLE && producer.state() == IDLE
         });
-        // The name can be used again, although the dead server's socket still exists.
+        // The name can be reused, although the socket of the exited server still exists.
         let server = TestServer::create("processes", &caller.engine);
         assert_ok(server.context.start());
         assert_ok(server.context.stop());
@@ -274,7 +274,7 @@ fn hello(name: &str, version: u32) -> Vec<u8> {
     bytes
 }
 
-/// A handwritten client, accepted by the server. Keep the lifeline.
+/// A handwritten client, accepted by the server. The caller must keep the lifeline open.
 fn intruder(pair: &Pair) -> (Socket, Socket) {
     let socket = raw_socket(&pair.name);
     let (lifeline, theirs) = Socket::pair().unwrap();
@@ -320,7 +320,7 @@ fn garbage_instead_of_a_hello() {
         hello(&pair.name, 1),
     ] {
         let socket = raw_socket(&pair.name);
-        // The last one lacks its descriptor.
+        // The last message lacks its descriptor.
         socket.send(&garbage, &[]).unwrap();
         progress_until(&[&pair.server_engine], || socket.is_closed());
         assert_served(&pair);
@@ -374,7 +374,7 @@ fn silent_connections_do_not_block_clients() {
     pair.finish();
 }
 
-/// A server that is not scheduled for a while accepts all clients that have connected meanwhile.
+/// A server that is not scheduled for a while accepts all clients that have connected in the meantime.
 #[test]
 fn clients_wait_for_a_server_that_makes_no_progress() {
     const CLIENTS: usize = 100;
@@ -497,7 +497,7 @@ fn a_corrupt_ring_closes_the_connection() {
     let mut buffer = [0; 64];
     assert_eq!(socket.receive(&mut buffer, &mut descriptors), Ok(Some(12)));
     assert_eq!(buffer[..8], words(&[5, consumer.id()]));
-    // The first descriptor word: lap 1, more bytes than the ring has.
+    // The first descriptor word: lap 1, and more bytes than the ring has.
     let word = (1u64 << 32) | 0xff_ffff;
     rustix::io::pwrite(&descriptors[0], &word.to_ne_bytes(), 512).unwrap();
     let (state, log) = (&consumer.context, &pair.server.context.log);
@@ -650,7 +650,7 @@ fn each_task_completes_once_whatever_a_client_sends() {
 fn an_endless_fast_path_message_closes_the_connection() {
     let pair = Pair::connect();
     for (descriptor, count) in [
-        // A quarter of the ring's payload at a time, more than the largest message in total.
+        // A quarter of the ring's payload at a time; in total, more than the largest message.
         (16_384 | HAS_MORE, 65),
         (IS_INLINE | HAS_MORE, 1),
     ] {
@@ -699,8 +699,8 @@ fn progress_reads_a_bounded_number_of_frames() {
     pair.finish();
 }
 
-/// The server remembers a limited number of closed connections. Even if more are closed between two progress calls,
-/// each callback finds its server, and the program drops its handle before the connection is freed.
+/// The server keeps a limited number of closed connections. Even if more are closed between two progress calls, the
+/// server is found in each callback, and the program drops its handle before the connection is freed.
 #[test]
 fn all_simultaneously_closed_connections_are_reported() {
     const MANY: usize = 40;

@@ -198,7 +198,7 @@ fn writes_with_immediate_wait_for_a_receive() {
         0xABCD,
         1,
     ));
-    // In submission order: it waits, although it needs no receive.
+    // In submission order: the write waits, although it needs no receive.
     submit(a.write(
         to_b,
         (
@@ -256,7 +256,7 @@ fn memory_that_was_withdrawn_fails_the_task() {
         assert_eq!(theirs.read(0, 16), [9; 16]);
         let (source, target) = (bufs.data(&remote, 0, 8), bufs.room(&local.mmap, 8, 8));
         if super::by_verbs() {
-            // As on hardware, the connection has ended with the task, and so does the instance.
+            // As on hardware, the connection and the instance end when the task fails.
             assert_eq!(a.state(), DOCA_CTX_STATE_STOPPING, "{placement:?}");
             continue;
         }
@@ -421,7 +421,7 @@ fn failed_atomics_change_nothing() {
 const BLOCK: usize = 1000;
 const BLOCKS: usize = 20;
 
-/// `BLOCKS` writes of a block each, of which block `n` is full of `n + 1`; the task of block `n` has that number.
+/// `BLOCKS` writes of one block each. Block `n` is filled with `n + 1`, and its task has the user data `n`.
 fn writes(a: &Side, to_b: *mut doca_rdma_connection, theirs: &Memory, bufs: &Bufs) -> Memory {
     let (remote, local) = (import(&theirs.export()), Memory::local(BLOCKS * BLOCK));
     for block in 0..BLOCKS {
@@ -650,7 +650,7 @@ fn remote_events_are_read_set_and_added_to() {
     let event = Remote::new(&theirs.blob());
     let (local, bufs) = (Memory::local(64), Bufs::new());
     local.write(0, &0xD0CA_u64.to_ne_bytes());
-    // A list works like one buf.
+    // A list is equivalent to a single buf.
     let from = bufs.data(&local.mmap, 0, 3);
     from.chain(bufs.data(&local.mmap, 3, 5)).expect("a list");
     let to = bufs.room(&local.mmap, 32, 4);

@@ -66,7 +66,7 @@ macro_rules! callbacks {
             unsafe {
                 log(ctx_data).by_address.borrow_mut().push((ConnectionEvent::$event, connection, data.u64));
                 if ConnectionEvent::$event == ConnectionEvent::Disconnection {
-                    // As the reference programs do.
+                    // Same as in the reference programs.
                     ok(doca_rdma_connection_disconnect(connection));
                 }
             }
@@ -135,7 +135,7 @@ impl Side {
         unsafe { doca_rdma_connect_to_addr(self.rdma, addr.0, doca_data { u64: user }) }
     }
 
-    /// The callbacks so far, with the connection's user data.
+    /// The callbacks so far, each with the connection's user data.
     pub(super) fn events(&self) -> Vec<(ConnectionEvent, u64)> {
         let events = self.log.by_address.borrow();
         events
@@ -163,7 +163,7 @@ impl Side {
 fn a_client_requests_and_the_server_accepts() {
     let (server, client, port) = (start(2), start(1), port());
     ok(server.listen(port));
-    // The address of the client's device, as the server sees it, as well.
+    // Also the address of the client's device, as seen by the server.
     let (v4, v6) = (c"127.0.0.1", c"::ffff:127.0.0.1");
     let gid = c"0000:0000:0000:0000:0000:ffff:7f00:0001";
     let kinds = [
@@ -384,7 +384,7 @@ fn a_client_that_disconnects_before_the_answer_is_detected() {
     // SAFETY: a connection that has ended, of a live instance.
     let late = unsafe { doca_rdma_connection_accept(asked, null_mut(), 0) };
     assert_eq!(late, Error::ConnectionAborted.code());
-    // Its slot is free.
+    // The slot of the rejected connection is free.
     server.log.answer.set(Answer::Accept);
     let client = start(1);
     ok(client.call(&addr, 2));
@@ -426,7 +426,7 @@ fn a_stopping_server_rejects_unanswered_requests() {
     server.log.answer.set(Answer::Later);
     ok(client.call(&addr, 1));
     server.events_with(&client, 1);
-    // This request is queued at the port: the server has not polled.
+    // This request is queued at the port, because the server has not polled.
     ok(late.call(&addr, 2));
     server.stop();
     assert_eq!(
@@ -460,7 +460,7 @@ fn connecting_to_a_port_without_a_listener_fails() {
     );
     // SAFETY: a live handle.
     ok(unsafe { doca_rdma_stop_listen_to_port(server.rdma, port) });
-    // The connection stays, the port is closed.
+    // The connection remains open, although the port is closed.
     submit(server.receive(null_mut(), 8));
     submit(client.send(client.last_connection(), null_mut(), 9));
     // The server may not have processed that the connection is established.
@@ -582,7 +582,6 @@ fn an_instance_that_is_stopped_in_its_callback_becomes_idle_afterwards() {
     );
 }
 
-/// A socket connected to the port of an instance on the tests' device.
 fn come(port: u16) -> Socket {
     let directory = RuntimeDir::get().expect("a runtime directory");
     let pci = device().model().pci.to_string();
@@ -603,7 +602,7 @@ fn word(kind: u8, details: &[u8]) -> Vec<u8> {
 const REQUEST: u8 = 1;
 const READY: u8 = 4;
 
-/// A server whose program answers later, and its port.
+/// A server whose program responds later, and its port.
 fn server() -> (Side, u16) {
     let (server, port) = (start(1), port());
     ok(server.listen(port));
@@ -821,7 +820,7 @@ fn an_orderly_disconnect_leaves_receives_posted() {
     assert_eq!(b.state(), DOCA_CTX_STATE_RUNNING);
     assert_eq!(b.completed(), []);
     let _ = to_b;
-    // Its slot is free again.
+    // The slot of the closed connection is free again.
     let c = Side::start(ALL, 1);
     let ((b_details, b_connection), (c_details, c_connection)) = (b.export(), c.export());
     ok(b.connect(b_connection, &c_details));
@@ -839,7 +838,7 @@ fn a_disconnected_connection_fails_its_tasks() {
     // SAFETY: a live connection.
     unsafe {
         ok(doca_rdma_connection_disconnect(to_b));
-        // As programs do when they are notified.
+        // As programs do in response to the notification.
         ok(doca_rdma_connection_disconnect(to_b));
     }
     a.free_failed_tasks();

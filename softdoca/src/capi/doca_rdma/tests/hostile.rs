@@ -1,7 +1,8 @@
-//! Tests that are not run again over the network: peers that violate the protocol, and the runs of all other tests of this
-//! module over TCP, TLS and verbs, although the processes are on one machine.
+//! Tests that are not repeated over the network: peers that violate the protocol, and the runs of all other tests of
+//! this module over TCP, TLS and verbs, although the processes are on one machine.
 //!
-//! Whatever a peer writes to the ring, each posted task completes exactly once, and the context can be stopped.
+//! For any data that a peer writes to the ring, each posted task completes exactly once, and the context can be
+//! stopped.
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -157,7 +158,8 @@ proptest! {
     }
 }
 
-/// Regression: servers hung because the receive was taken from the queue and was in no other list when it was refused.
+/// Regression: servers hung because the receive had been taken from the queue, but was not in any other list when it
+/// was refused.
 #[test]
 fn invalid_immediate_data_fails_the_receive_and_closes_the_connection() {
     let (instance, bufs) = (Side::start(ALL, 1), Bufs::new());
@@ -194,7 +196,7 @@ impl Mapped {
         self.0[128 / 8].load(Ordering::Acquire)
     }
 
-    /// Fills the ring with one-byte fragments, each with more to follow, until `stop`.
+    /// Fills the ring with one-byte fragments, each of which announces another one, until `stop`.
     fn flood(&self, slots: u64, stop: &AtomicBool) {
         let descriptor = u64::from(1 | IS_INLINE | HAS_MORE);
         let mut position = 0;
@@ -209,7 +211,7 @@ impl Mapped {
     }
 }
 
-/// One progress call takes a bounded number of fragments, however fast the peer adds them.
+/// One progress call processes a bounded number of fragments, regardless of how fast the peer adds them.
 #[test]
 fn progress_takes_a_bounded_number_of_fragments() {
     // Progress polls a context up to three times: for events, after the descriptors, and before it sleeps.
@@ -283,7 +285,7 @@ fn read_from(agent: &ScriptedAgent, count: u64, len: usize) -> (Side, Side, Vec<
     while a.completed().len() < count as usize {
         timed(&mut || a.progress());
     }
-    // Bufs and memory are not used any more.
+    // Bufs and memory are no longer used.
     a.stop();
     (a, b, longest)
 }
@@ -304,7 +306,7 @@ fn progress_waits_for_one_slow_copy_at_a_time() {
     let (a, _b, longest) = read_from(&agent, 8, 64);
     let expected: Vec<_> = (0..8).map(|user| (user, 0)).collect();
     assert_eq!(a.completed(), expected);
-    // One copy at a time: at least every second call returned after no more than two.
+    // At most one copy at a time: at least every second call returned after at most two.
     let calls = longest
         .iter()
         .filter(|time| **time >= Duration::from_millis(55));
@@ -317,7 +319,7 @@ const NOT_OVER_THE_NETWORK: [&str; 9] = [
     // A copy is complete when its submission returns.
     "pending_copies_are_flushed_with_their_context",
     "the_first_copy_completes_on_submission_and_all_in_order",
-    // A message takes a receive that several connections share without progress of the receiver.
+    // A message takes a receive that several connections share, without progress of the receiver.
     "receives_are_shared_by_senders_and_report_the_connection",
     "closing_one_connection_leaves_the_others",
     "several_clients_connect_to_one_port",
@@ -327,11 +329,12 @@ const NOT_OVER_THE_NETWORK: [&str; 9] = [
     "an_event_is_shared_across_pcie_and_its_destruction_ends_waits",
 ];
 
-/// Tests that do not hold by verbs, or not where they are run.
+/// Tests whose properties do not apply to verbs, or that cannot be run in the guest.
 const NOT_BY_VERBS: [&str; 3] = [
-    // Only one of the built-in devices is there.
+    // Only one of the built-in devices exists in the guest.
     "each_device_has_ports_of_its_own",
-    // The guest is emulated: 30 messages that ask for a receive each take longer than 100 ms, and 20,000 longer than a minute.
+    // The guest is emulated: 30 messages that request a receive each take longer than 100 ms, and 20,000 take longer
+    // than a minute.
     "as_many_messages_as_receives_are_taken",
     "both_directions_at_once_keep_their_order_between_threads",
 ];
@@ -381,7 +384,7 @@ fn run(environment: &[(&str, PathBuf)], skipped: &[&str]) {
         .expect("this executable again");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}");
-    // A filter that finds nothing passes as well.
+    // A filter without matches also passes.
     let passed = text
         .split("test result: ok. ")
         .nth(1)

@@ -1,5 +1,6 @@
-//! Send and receive; an instance with several connections; programs that wait on an engine's descriptor, without a
-//! timeout: a missed wake-up would hang them. Properties of instances, fields of tasks, and capabilities of devices.
+//! Send and receive; an instance with several connections; programs that wait on an engine's descriptor without a
+//! timeout, so that a missed wake-up would block them forever. Properties of instances, fields of tasks, and
+//! capabilities of devices.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{null, null_mut};
@@ -363,7 +364,7 @@ fn receives_are_shared_by_senders_and_report_the_connection() {
         submit(task);
         task
     };
-    // One receive at a time, for any of the four senders: none of them blocks the others.
+    // One receive at a time, for any of the four senders, which do not block each other.
     for (round, index) in [3, 0, 0, 2, 1, 3].into_iter().enumerate() {
         let task: *const doca_rdma_task_receive = receive(round).cast();
         let (other, connection) = &others[index];
@@ -410,7 +411,7 @@ fn as_many_messages_as_receives_are_taken() {
     }
     settle();
     assert_eq!((sent(), middle.completed().len()), (30, 30));
-    // The remaining sends are pending, and the center sends to each of the others.
+    // The remaining sends are pending, and the central instance sends to each of the others.
     for ((other, _), connection) in others.iter().zip(connections) {
         submit(other.receive(std::ptr::null_mut(), 50));
         submit(middle.send(connection, std::ptr::null_mut(), 60));
@@ -431,7 +432,7 @@ fn closing_one_connection_leaves_the_others() {
     submit(other.send(*connection, std::ptr::null_mut(), 3));
     assert_eq!(other.wait(1), [(3, 0)]);
     assert_eq!(middle.wait(2)[1], (1, 0));
-    // Its slot can be used again.
+    // The slot of the ended connection can be reused.
     let (new, (details, connection)) = (Side::start(ALL, 1), middle.export());
     let (new_details, new_connection) = new.export();
     ok(middle.connect(connection, &new_details));
@@ -486,7 +487,7 @@ fn a_submission_after_arming_wakes_the_engine() {
     submit(receive);
     a.rest(&b);
     arm(&a);
-    // Completes immediately: no peer has a reason to send a wake-up.
+    // Completes immediately, because no peer has a reason to send a wake-up.
     submit(send);
     while a.completed().is_empty() {
         sleep(&a, "a send that is complete");
@@ -612,8 +613,8 @@ fn lists_that_are_longer_than_configured_are_refused() {
 fn data_longer_than_a_message_is_refused() {
     const LIMIT: usize = 1 << 31;
     let ((a, to_b), (b, _)) = super::pair();
-    // Never accessed: the kernel allocates no pages for it.
-    // SAFETY: a new mapping at an address chosen by the kernel.
+    // Never accessed, so the kernel allocates no pages for it. SAFETY: a new mapping at an address chosen by the
+    // kernel.
     let base = unsafe {
         rustix::mm::mmap_anonymous(
             null_mut(),

@@ -1,6 +1,6 @@
 //! Tests between processes: this test starts its own executable again, which runs only [`peer`].
 //!
-//! They exchange lines of text over the peer's standard input and output: `name hex`.
+//! Both exchange lines of text over the peer's standard input and output: `name hex`.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -104,7 +104,7 @@ impl Peer {
 
     pub(super) fn end(mut self) {
         drop(self.input);
-        // A full pipe must not keep the child from exiting.
+        // A full pipe must not prevent the child from exiting.
         let rest =
             std::thread::spawn(move || std::io::copy(&mut self.output, &mut std::io::sink()));
         assert!(self.child.wait().expect("an exit").success());
@@ -131,7 +131,7 @@ fn wait_for_the_end() {
     std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).expect("a pipe");
 }
 
-/// Entry point of the peer process; does nothing in a normal test run.
+/// Entry point of the peer process; has no effect in a normal test run.
 #[test]
 fn peer() {
     match std::env::var(ROLE).as_deref() {
@@ -279,7 +279,7 @@ fn a_killed_peer_is_detected_within_a_second_and_its_tasks_fail() {
         let (mut peer, side, connection) = connect(directory, "echo");
         let (local, bufs) = (Memory::local(4096), Bufs::new());
         submit(side.receive(c(bufs.room(&local.mmap, 0, 64)), 1));
-        // The first is answered; the peer posts its only receive again, which takes the second.
+        // The first message is answered; the peer posts its only receive again, which the second message consumes.
         submit(side.send(connection, c(bufs.data(&local.mmap, 100, 64)), 2));
         let mut completions = side.wait(2);
         completions.sort_unstable();
@@ -314,7 +314,7 @@ fn a_killed_peer_is_detected_within_a_second_and_its_tasks_fail() {
     });
 }
 
-/// Connects to the given details, reports it, and waits.
+/// Connects to the given details, reports the connection, and waits.
 fn initiator() {
     let side = Side::start(ALL, 1);
     let (_, connection) = side.export();
@@ -355,7 +355,7 @@ fn processes_leave_nothing_in_the_runtime_directory() {
     assert_eq!(sockets(), 1, "the agent's");
     peer.signal(rustix::process::Signal::KILL);
     peer.child.wait().expect("an exit");
-    // The next process reaps the files of a killed one, and removes its own when it exits without stopping.
+    // The next process removes the files of a killed one, and its own when it exits without stopping.
     Peer::start(&path, "visitor").end();
     assert_eq!(sockets(), 0);
 }
@@ -444,7 +444,7 @@ fn a_server_that_dies_is_detected_before_and_after_its_answer() {
     });
 }
 
-/// Exports two kinds of memory and an event, and waits for them to reach a value.
+/// Exports two kinds of memory and an event, and waits for all of them to reach a value.
 pub(super) fn counter() {
     const ROUNDS: u64 = 300;
     let side = Side::start(ALL, 1);
@@ -508,7 +508,7 @@ fn atomics_and_events_of_two_processes_add_up() {
                 assert_eq!(side.wait(1)[0].1, 0);
             }
         }
-        // The peer has seen the sum and reports it.
+        // The peer has detected the sum and reports it.
         let get = side.event_get(connection, (event.0, c(result)), 3);
         let deadline = Instant::now() + Duration::from_secs(20);
         while word(&local, 0) != 1000 {
@@ -570,7 +570,7 @@ fn an_event_is_shared_across_pcie_and_its_destruction_ends_waits() {
         peer.signal(rustix::process::Signal::KILL);
         peer.child.wait().expect("an exit");
         let began = Instant::now();
-        // SAFETY: a live handle; then for the last time.
+        // SAFETY: a live handle; its last use is the destruction.
         unsafe {
             let waited = doca_sync_event_wait_gt(event, 2, u64::MAX);
             assert_eq!(waited, Error::ConnectionReset.code());

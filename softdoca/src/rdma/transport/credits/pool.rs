@@ -34,7 +34,7 @@ impl ReceivePool {
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
         let number = used.iter().position(|used| !used).ok_or(Error::Full)?;
         used[number] = true;
-        // There are at most 65535.
+        // The number of slots is at most 65535.
         let number = number as u32;
         let word = self.mapping.slot(number).load(Ordering::Relaxed);
         Ok(Slot {
@@ -87,7 +87,8 @@ impl Drop for Slot {
             .slot(self.number)
             .swap(next, Ordering::AcqRel);
         let unused = (word as u32).wrapping_sub(self.received);
-        // A faulty sender can write any value, but not take more receives than there are: no more are returned.
+        // A faulty sender can write any value, but must not take more receives than there are; in that case, none are
+        // returned.
         if (word >> 32) as u32 == self.generation && i32::try_from(unused).is_ok() {
             self.pool.post(u64::from(unused));
         }
@@ -120,14 +121,15 @@ impl SharedReceives {
 
     /// Takes a receive, if there is one.
     pub(in super::super) fn take(&self) -> bool {
-        // Counted in the slot first: a receive counted twice is returned, one not counted would be lost.
+        // Counted in the slot first: a receive that is counted twice is returned, but a receive that is not counted
+        // would be lost.
         if self.available() == 0 || !self.count(1) {
             return false;
         }
         let taken = self.mapping.taken();
         while self.available() != 0 {
-            // Receives taken by others were posted before: a process that sees them taken must also see them posted,
-            // or it would take too many.
+            // Receives taken by others were posted before: a process that observes that they are taken must also
+            // observe that they are posted, because otherwise it would take too many.
             let seen = taken.load(Ordering::Acquire);
             let posted = self.mapping.posted().load(Ordering::Acquire);
             if posted != seen
