@@ -1,10 +1,10 @@
 //! The demo: a deployment of real processes on this machine, driven through all strategies.
 //!
-//! * [`Options`]: the flags; [`plan`]: the resulting sessions, blocks and operations, the deployments (a service with one target or
+//! * [`Options`]: the flags; `plan`: the resulting sessions, blocks and operations, the deployments (a service with one target or
 //!   three), and the initial data, made from a real file;
-//! * [`volume`]: the session without an initiator: NBD;
-//! * [`sessions`]: processes of the sessions and their command lines;
-//! * [`report`]: the table and the result.
+//! * `volume`: the session without an initiator: NBD;
+//! * `sessions`: processes of the sessions and their command lines;
+//! * `report`: the table and the result.
 
 #![forbid(unsafe_code)]
 // `print!` and `eprint!` panic if the stream is closed or full: see role_common::console.
