@@ -197,7 +197,7 @@ impl Disk {
             None => default_directory()?,
         };
         let context = |error: std::io::Error| format!("{}: {error}", directory.display());
-        let (directory, lock) = if !options.starts() {
+        let (directory, lock) = if options.dry_run {
             // Nothing is created. The name of the channel results from the canonical path.
             let path = directory.canonicalize();
             (path.or_else(|_| std::path::absolute(&directory))?, None)
@@ -207,15 +207,8 @@ impl Disk {
             create.create(&directory).map_err(context)?;
             let path = directory.canonicalize().map_err(context)?;
             create.create(path.join("log")).map_err(context)?;
-            let lock = File::create(path.join("lock")).map_err(context)?;
-            lock.try_lock().map_err(|error| match error {
-                TryLockError::WouldBlock => format!(
-                    "{}: expected a directory that no other `up` serves, found one in use; end the other one first",
-                    path.display()
-                ),
-                TryLockError::Error(error) => context(error),
-            })?;
-            (path, Some(lock))
+            let lock = options.starts().then(|| lock(&path)).transpose()?;
+            (path, lock)
         };
         let socket = |socket: &PathBuf| std::path::absolute(socket);
         let front_end = match (&options.nbd, &options.vhost_user) {
@@ -287,6 +280,20 @@ impl Disk {
         fs::remove_file(self.processes())?;
         Ok(())
     }
+}
+
+/// Locks the directory against other supervisors.
+fn lock(directory: &Path) -> Result<File> {
+    let context = |error: std::io::Error| format!("{}: {error}", directory.display());
+    let lock = File::create(directory.join("lock")).map_err(context)?;
+    lock.try_lock().map_err(|error| match error {
+        TryLockError::WouldBlock => format!(
+            "{}: expected a directory that no other `up` serves, found one in use; end the other one first",
+            directory.display()
+        ),
+        TryLockError::Error(error) => context(error),
+    })?;
+    Ok(lock)
 }
 
 /// A process, by its identifier and the time at which it was started, in clock ticks since the machine's start.

@@ -112,7 +112,14 @@ fn check(complete: Complete) {
         ),
     ];
     for (words, expected, unexpected) in cases {
-        let offered = complete(&directory, words);
+        let mut offered = complete(&directory, words);
+        // zsh does not list completions if the next input is there already, as on a busy machine.
+        for _ in 0..20 {
+            if offered.iter().any(|it| it == expected[0]) {
+                break;
+            }
+            offered = complete(&directory, words);
+        }
         let has = |word: &&&str| offered.iter().any(|it| it == **word);
         let missing: Vec<_> = expected.iter().filter(|word| !has(word)).collect();
         let wrong: Vec<_> = unexpected.iter().filter(has).collect();

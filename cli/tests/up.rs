@@ -159,7 +159,7 @@ fn units_have_the_commands_and_are_valid() {
     let arguments = [&["up", "--data", text(&data)], &flags[..]].concat();
     let output = sandbox.command(&arguments).output().expect("it runs");
     assert!(output.status.success(), "{output:?}");
-    assert!(!data.exists(), "nothing is started");
+    assert!(!data.join("data_1.blocks").exists(), "nothing is started");
     let mut names: Vec<String> = fs::read_dir(&units)
         .expect("a directory")
         .map(|entry| {
