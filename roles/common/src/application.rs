@@ -240,6 +240,9 @@ pub fn serve(
         match session() {
             Ok(()) => results.completed += 1,
             Err(Broken::During(failure)) => {
+                // Before the failure is announced: a user may end the program as soon as it is.
+                let is_ignored =
+                    limit == SessionLimit::Forever && !environment.shutdown.is_requested();
                 // Limited, because a sequence of clients that fail immediately would fill the log.
                 let now = Instant::now();
                 for ((), count) in lines.take_suppressed(now) {
@@ -252,8 +255,6 @@ pub fn serve(
                         .announce(format_args!("session {number} has failed: {failure}"));
                 }
                 results.failed += 1;
-                let is_ignored =
-                    limit == SessionLimit::Forever && !environment.shutdown.is_requested();
                 if !is_ignored {
                     results.last = Some(failure);
                 }
