@@ -10,7 +10,7 @@ use clap_complete::{Generator as _, Shell};
 use role_common::flags::lay_out;
 use role_common::{errln, outln};
 
-use role_programs::ROLES;
+use role_programs::{ROLES, reference_roles};
 
 use crate::{Cli, NAME};
 
@@ -105,10 +105,7 @@ fn completions(shell: Shell, name: &str, command: &Command) -> Vec<u8> {
 fn write(directory: &Path) -> io::Result<usize> {
     let man = directory.join("usr/share/man/man1");
     fs::create_dir_all(&man)?;
-    let programs = ROLES
-        .iter()
-        .filter(|role| role.is_reference)
-        .map(|role| (role.command)(role.program));
+    let programs = reference_roles().map(|role| (role.command)(role.program));
     for command in programs.chain([whole()]) {
         // Includes all subcommands that are not hidden.
         clap_mangen::generate_to(command.disable_help_subcommand(true), &man)?;
@@ -127,10 +124,7 @@ fn write(directory: &Path) -> io::Result<usize> {
     for (shell, place) in shells {
         let place = directory.join(place);
         fs::create_dir_all(&place)?;
-        let named = ROLES
-            .iter()
-            .filter(|role| role.is_reference)
-            .map(|role| (role.program, (role.command)(role.program)));
+        let named = reference_roles().map(|role| (role.program, (role.command)(role.program)));
         for (name, command) in named.chain([(NAME, whole())]) {
             let file = place.join(shell.file_name(name));
             fs::write(file, completions(shell, name, &command))?;

@@ -132,9 +132,6 @@ pub fn run(options: &Options) -> ExitCode {
 /// Returns `true` if all processes have ended with status 0.
 fn supervise(options: &Options, shutdown: &Shutdown) -> Result<bool> {
     let disk = Disk::of(options)?;
-    if options.starts() {
-        disk.end_orphans()?;
-    }
     let mut parts = Parts {
         program: std::env::current_exe()?,
         cpus: allowed_cpus()?,
@@ -153,6 +150,7 @@ fn supervise(options: &Options, shutdown: &Shutdown) -> Result<bool> {
         }
         return Ok(true);
     }
+    parts.disk.end_orphans()?;
     let mut display = Display::new(options.json);
     let began = parts.start_all(shutdown);
     if began.is_ok() {
@@ -364,6 +362,11 @@ fn name(part: Part) -> &'static str {
     part.name(LAYOUT)
 }
 
+/// Name of a part in the names of files.
+fn file_stem(part: Part) -> String {
+    name(part).replace(' ', "-")
+}
+
 /// A process, or the time at which it is restarted.
 struct Running {
     state: State,
@@ -464,7 +467,7 @@ impl Parts {
     }
 
     fn log(&self, part: Part) -> PathBuf {
-        let name = name(part).replace(' ', "-");
+        let name = file_stem(part);
         self.disk.directory.join(format!("log/{name}.log"))
     }
 
@@ -567,7 +570,7 @@ impl Parts {
         let disk = &self.disk.directory;
         let prefix = disk.file_name().unwrap_or_default().to_string_lossy();
         let prefix = prefix.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
-        let unit = |part: Part| format!("{prefix}-{}.service", name(part).replace(' ', "-"));
+        let unit = |part: Part| format!("{prefix}-{}.service", file_stem(part));
         let write = |name: &str, text: String| {
             let path = directory.join(name);
             fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))

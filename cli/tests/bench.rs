@@ -139,7 +139,7 @@ fn system_calls_are_counted_or_reported_as_unavailable() {
             let calls = ["initiator", "service", "targets", "yields"]
                 .map(|name| calls[name].as_f64().expect("a number"));
             // Processes that share CPUs sometimes yield or sleep. In a run as short as this one, these calls outnumber
-            // those that depend on the number of I/Os, and the difference may be negative.
+            // the calls that depend on the number of I/Os, and the difference may be negative.
             assert!(calls.iter().any(|calls| *calls != 0.0), "{counted}");
         }
     }

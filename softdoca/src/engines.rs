@@ -10,7 +10,7 @@
 //!
 //! This file defines the field GF(2^8) of the erasure codes. Addition is exclusive or, multiplication is that of
 //! polynomials modulo [`POLYNOMIAL`]. All tables are computed at compile time. Each module uses only this file and
-//! those before it in this list: [`region`]; [`matrix`]; [`stripe`]. [`lz4`] and [`deflate`], with their checksums, use
+//! the modules before it in this list: [`region`]; [`matrix`]; [`stripe`]. [`lz4`] and [`deflate`], with their checksums, use
 //! none of them.
 
 pub mod deflate;

@@ -8,7 +8,7 @@
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::fd::AsFd as _;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -65,7 +65,7 @@ impl StallWatch {
     /// Duration of the longest write since this time, if that was a stall.
     pub(super) fn stall_since(&self, from: Instant) -> Option<Duration> {
         let of_thread = |(writes, _): &(Arc<Mutex<Writes>>, _)| {
-            let writes = writes.lock().unwrap_or_else(PoisonError::into_inner);
+            let writes = locked(writes);
             let current = writes.current.map(|start| start.elapsed());
             let last = writes.stalled.filter(|&(end, _)| end >= from);
             current.max(last.map(|(_, duration)| duration))
@@ -78,15 +78,16 @@ impl StallWatch {
 impl Drop for StallWatch {
     fn drop(&mut self) {
         for (writes, _) in &self.threads {
-            writes
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .is_over = true;
+            locked(writes).is_over = true;
         }
         for (_, thread) in self.threads.drain(..) {
             let _ = thread.join();
         }
     }
+}
+
+fn locked(writes: &Mutex<Writes>) -> MutexGuard<'_, Writes> {
+    writes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 const BLOCK: usize = 4096;
@@ -104,7 +105,7 @@ fn write(file: &File, offset: u64, cpu: usize, writes: &Mutex<Writes>) {
     loop {
         let start = Instant::now();
         {
-            let mut writes = writes.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut writes = locked(writes);
             if writes.is_over {
                 return;
             }
@@ -119,7 +120,7 @@ fn write(file: &File, offset: u64, cpu: usize, writes: &Mutex<Writes>) {
         );
         let duration = start.elapsed();
         {
-            let mut writes = writes.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut writes = locked(writes);
             writes.current = None;
             if duration >= STALL {
                 writes.stalled = Some((Instant::now(), duration));

@@ -70,7 +70,7 @@ impl Consumer {
     /// # Errors
     ///
     /// [`ErrorCode::NOT_PERMITTED`] without that permission, [`ErrorCode::NOT_CONNECTED`] if the peer has disconnected;
-    /// those of `doca_ctx_start` and of the functions that create the consumer.
+    /// the errors of `doca_ctx_start` and of the functions that create the consumer.
     pub fn start(pe: &Pe, connection: &Connection, mmap: &Mmap, max_tasks: u32) -> Result<Self> {
         Self::create(pe, connection, mmap, max_tasks, None)
     }

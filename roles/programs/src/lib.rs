@@ -22,7 +22,7 @@ pub struct Role {
     /// Program name: that of the reference, if it has the role.
     pub program: &'static str,
     /// `true` if the reference has the role: packages install the program under this name, too.
-    pub is_reference: bool,
+    is_reference: bool,
     /// Command with its flags, for a program of this name.
     pub command: fn(&'static str) -> Command,
     run: fn(Vec<OsString>) -> ExitCode,
@@ -110,6 +110,11 @@ pub static ROLES: [Role; 7] = [
         run: |arguments| role_sbc_generator::run(arguments),
     },
 ];
+
+/// Roles of the reference, under whose names packages install the program.
+pub fn reference_roles() -> impl Iterator<Item = &'static Role> {
+    ROLES.iter().filter(|role| role.is_reference)
+}
 
 /// Runs a program that has the roles as subcommands in addition to those of `command`.
 ///

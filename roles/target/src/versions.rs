@@ -1206,7 +1206,7 @@ mod tests {
                 Happens::Abandon => {
                     self.log.abandon(self.owner);
                     self.lost.append(&mut self.flying);
-                    // Whether such writes reach the disk is relevant only for a later start; here, they fail.
+                    // These writes fail here. Their effect on the disk is relevant only for a later start.
                     for it in &self.lost {
                         if it.number.is_some() {
                             self.disk.remove(&it.slot);
