@@ -10,7 +10,6 @@ mod load;
 mod nbd;
 mod plan;
 mod round;
-mod stall;
 mod verifier;
 
 use std::collections::BTreeMap;

@@ -29,6 +29,7 @@ mod processes;
 pub mod report;
 pub mod role;
 pub mod samples;
+mod stall;
 pub mod target;
 pub mod torture;
 pub mod transcript;

@@ -17,6 +17,7 @@ mod setup;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -28,11 +29,15 @@ use serde::Serialize;
 use crate::matrix::Layout;
 use crate::processes;
 use crate::report::{Case, Outcome, Report, seconds};
+use crate::stall::StallWatch;
 use crate::violation::Violation;
+use deployment::sandbox::Sandbox;
 use run::Run;
 
 /// Number of violations of an attack after which it is not repeated, because each violation keeps its directory.
 const MOST_VIOLATIONS: usize = 3;
+/// Number of runs of an attack with the same seed, if the machine stalls in each.
+const ATTEMPTS: usize = 3;
 const SECURITY: &str = include_str!("../../SECURITY.md");
 
 /// A promise to users of the storage.
@@ -204,6 +209,9 @@ pub struct Row {
     pub promise: &'static str,
     pub attack: &'static str,
     pub runs: u64,
+    /// Number of runs that a stall of the machine ended: an error or a timeout, while the machine did not complete the
+    /// suite's own writes, either. Wrong contents are violations in any case.
+    pub stalled: u64,
     /// Number of blocks whose content was verified.
     pub verified: u64,
     pub violations: Vec<Broken>,
@@ -252,6 +260,9 @@ impl Totals {
                 )),
                 (None, Some(why)) => Outcome::NotRun(why.clone()),
                 (None, None) if row.runs == 0 => Outcome::NotRun("interrupted".to_owned()),
+                (None, None) if row.runs == row.stalled => {
+                    Outcome::NotRun("the machine stalled each time".to_owned())
+                }
                 (None, None) => Outcome::Passed,
             };
             Case {
@@ -271,17 +282,24 @@ impl Totals {
 
 /// Runs the selected attacks in rounds, each with the next seed, until the time has passed or `interrupted` returns
 /// `true`. `progress` is called with the attack that starts and the results so far.
+///
+/// # Errors
+///
+/// The machine cannot be watched for stalls: there is no directory for temporary files.
 pub fn run(
     settings: &Settings,
     progress: &(dyn Fn(&str, &Totals) + Sync),
     interrupted: &(dyn Fn() -> bool + Sync),
-) -> Totals {
+) -> io::Result<Totals> {
     let began = Instant::now();
+    let sandbox = Sandbox::new()?;
+    let stalls = StallWatch::start(&sandbox, &settings.cpus)?;
     let attacks = settings.selected();
     let row = |attack: &Attack| Row {
         promise: attack.promise,
         attack: attack.name,
         runs: 0,
+        stalled: 0,
         verified: 0,
         violations: Vec::new(),
         excuses: BTreeMap::new(),
@@ -311,7 +329,14 @@ pub fn run(
                         break;
                     }
                     let seed = settings.seed.wrapping_add(round);
-                    run_attack(settings, (&attacks[index], index), seed, &totals, progress);
+                    let attack = (&attacks[index], index);
+                    let mut attempts = 0..ATTEMPTS;
+                    while attempts.next().is_some() && !interrupted() {
+                        let on = (settings, &stalls);
+                        if !run_attack(on, attack, seed, &totals, progress) {
+                            break;
+                        }
+                    }
                 }
             });
         }
@@ -319,17 +344,17 @@ pub fn run(
     let mut totals = totals.into_inner().unwrap_or_else(PoisonError::into_inner);
     totals.took = began.elapsed();
     totals.interrupted = interrupted();
-    totals
+    Ok(totals)
 }
 
-/// Runs an attack once, unless it has reached the maximum number of violations.
+/// Runs an attack once, unless it has reached the maximum number of violations. Returns `true` if a stall has ended it.
 fn run_attack(
-    settings: &Settings,
+    (settings, stalls): (&Settings, &StallWatch),
     (attack, index): (&Attack, usize),
     seed: u64,
     totals: &Mutex<Totals>,
     progress: &(dyn Fn(&str, &Totals) + Sync),
-) {
+) -> bool {
     {
         let mut totals = totals.lock().unwrap_or_else(PoisonError::into_inner);
         let row = &mut totals.rows[index];
@@ -337,16 +362,17 @@ fn run_attack(
             row.not_run = Some("mount namespaces are not allowed here".to_owned());
         }
         if row.not_run.is_some() || row.violations.len() >= MOST_VIOLATIONS {
-            return;
+            return false;
         }
         let text = format!("{} {}, seed {seed}", attack.promise, attack.name);
         progress(&text, &totals);
     }
     let began = Instant::now();
-    let outcome = Run::of(settings, attack, index, seed);
+    let outcome = Run::of(settings, stalls, attack, index, seed);
     let mut totals = totals.lock().unwrap_or_else(PoisonError::into_inner);
     let row = &mut totals.rows[index];
     row.runs += 1;
+    row.stalled += u64::from(outcome.is_stalled);
     row.took += began.elapsed();
     row.verified += outcome.verified;
     for (id, count) in outcome.excuses {
@@ -363,6 +389,7 @@ fn run_attack(
         let text = format!("{} {}, seed {seed}: violated", attack.promise, attack.name);
         progress(&text, &totals);
     }
+    outcome.is_stalled
 }
 
 #[cfg(test)]

@@ -90,7 +90,7 @@ impl Torture {
             }
             progress.set_message(text);
         };
-        let totals = torture::run(&settings, &show, &|| shutdown.is_requested());
+        let totals = torture::run(&settings, &show, &|| shutdown.is_requested())?;
         progress.finish_and_clear();
         let report = totals.report();
         self.report.write_junit("conformance torture", &report)?;
@@ -202,6 +202,12 @@ fn print_totals(totals: &Totals) {
     };
     outln!("{}", table::render(table, layout));
     print_unattacked(&totals.promises_without_attack);
+    let stalled: u64 = totals.rows.iter().map(|row| row.stalled).sum();
+    if stalled > 0 {
+        table::say!(
+            "{stalled} runs ended with an error or a timeout while the machine did not complete a write of this program's for 2 s either"
+        );
+    }
     for row in &totals.rows {
         for broken in &row.violations {
             table::say!(

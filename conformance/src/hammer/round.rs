@@ -11,13 +11,13 @@ use fastrand::Rng;
 
 use super::load::{Intruder, Load, LoadState, Malformed, Task, malformed_control};
 use super::plan::{Expectation, Fault, FaultyRole, Phase, Round};
-use super::stall::StallWatch;
 use super::verifier::{Counts, Findings, Verifier};
 use super::{Commands, Connections, Settings, load};
 use crate::faults::relay::{End, Side};
 use crate::matrix::Layout;
 use crate::network::Condition;
 use crate::processes::{TICK, end_of};
+use crate::stall::StallWatch;
 use crate::violation::{During as _, Violation};
 
 /// Result of a round without a violation.

@@ -16,6 +16,7 @@ use super::oracle::Oracle;
 use super::setup::{Setup, clear_runtime_directories, socket};
 use super::{Attack, Settings};
 use crate::matrix::Layout;
+use crate::stall::StallWatch;
 use crate::violation::{During as _, Violation};
 
 /// Time limit for responses of the front end: longer than its wait for a service.
@@ -30,6 +31,8 @@ pub(super) struct Outcome {
     pub(super) excuses: BTreeMap<&'static str, u64>,
     /// Numbers of failed I/Os and closed connections under load.
     pub(super) failures: (u64, u64),
+    /// `true` if a stall of the machine has ended the run.
+    pub(super) is_stalled: bool,
     /// The violation, and the directory that was kept.
     pub(super) broken: Option<(Violation, PathBuf)>,
 }
@@ -48,7 +51,14 @@ pub(super) struct Run<'a> {
 
 impl<'a> Run<'a> {
     /// Runs an attack.
-    pub(super) fn of(settings: &'a Settings, attack: &Attack, index: usize, seed: u64) -> Outcome {
+    pub(super) fn of(
+        settings: &'a Settings,
+        stalls: &StallWatch,
+        attack: &Attack,
+        index: usize,
+        seed: u64,
+    ) -> Outcome {
+        let began = Instant::now();
         let mut rng = Rng::with_seed(seed ^ (index as u64 + 1) << 48);
         let layout = attack.layouts[rng.usize(..attack.layouts.len())];
         let form = match rng.u8(..6) {
@@ -70,6 +80,7 @@ impl<'a> Run<'a> {
                     verified: 0,
                     excuses: BTreeMap::new(),
                     failures: (0, 0),
+                    is_stalled: false,
                     broken: Some((violation, PathBuf::new())),
                 };
             }
@@ -83,7 +94,9 @@ impl<'a> Run<'a> {
             excuses,
             ..
         } = run;
-        let broken = result.err().map(|violation| {
+        // A stall is a reason for an error or a timeout, but not for wrong content.
+        let is_stalled = result.is_err() && wrong.is_none() && stalls.stall_since(began).is_some();
+        let broken = result.err().filter(|_| !is_stalled).map(|violation| {
             // A timeout of an attack may be a consequence of the wrong content.
             let violation = match wrong {
                 Some(wrong) if wrong != violation => {
@@ -97,6 +110,7 @@ impl<'a> Run<'a> {
             verified,
             excuses,
             failures,
+            is_stalled,
             broken,
         }
     }

@@ -1,6 +1,6 @@
-//! Stalls of the machine, detected by the duration of the hammer's own durable writes.
+//! Stalls of the machine, detected by the duration of durable writes of a suite's own.
 //!
-//! A role whose CPU or disk stalls for seconds must end its session with a timeout. If the hammer's own writes did not
+//! A role whose CPU or disk stalls for seconds must end its session with a timeout. If the suite's own writes did not
 //! complete at that time, either, the timeout is not a failure of the role. Observed with Linux 6.18: when threads of
 //! low priority and threads that sleep often share a CPU with the kernel worker that completes durable direct writes,
 //! that worker gets no CPU time for ten seconds or more.
@@ -34,13 +34,13 @@ struct Writes {
 
 /// A thread on each CPU that writes until this is dropped.
 #[derive(Debug)]
-pub(super) struct StallWatch {
+pub(crate) struct StallWatch {
     threads: Vec<(Arc<Mutex<Writes>>, JoinHandle<()>)>,
 }
 
 impl StallWatch {
     /// Starts the threads, each of which writes to its own file in the sandbox.
-    pub(super) fn start(sandbox: &Sandbox, cpus: &[usize]) -> io::Result<Self> {
+    pub(crate) fn start(sandbox: &Sandbox, cpus: &[usize]) -> io::Result<Self> {
         let path = sandbox.path("stall.blocks");
         File::create(&path)?.set_len(0)?;
         let flags = OFlags::WRONLY | OFlags::CLOEXEC;
@@ -63,7 +63,7 @@ impl StallWatch {
     }
 
     /// Duration of the longest write since this time, if that was a stall.
-    pub(super) fn stall_since(&self, from: Instant) -> Option<Duration> {
+    pub(crate) fn stall_since(&self, from: Instant) -> Option<Duration> {
         let of_thread = |(writes, _): &(Arc<Mutex<Writes>>, _)| {
             let writes = locked(writes);
             let current = writes.current.map(|start| start.elapsed());
