@@ -253,6 +253,8 @@ pub(super) enum Excuse {
     Device,
     /// A session had to be restarted, because two members rejoined without their data.
     Restarted,
+    /// A member was refused when it came back within a session: it had lost a write, or a chunk of it was damaged.
+    WithoutContents,
     /// After a clean shutdown, the next session had stripes to settle.
     Unsettled,
 }
@@ -275,6 +277,9 @@ impl Excuse {
             }
             Self::Device => "an accelerator or the client's memory failed: an I/O error",
             Self::Restarted => "two members came back without their contents: a new session",
+            Self::WithoutContents => {
+                "a target came back without all of its contents: it may be refused until the next session"
+            }
             Self::Unsettled => "a clean stop before the resync after an unclean end was complete",
         }
     }

@@ -1977,17 +1977,18 @@ impl<'a> World<'a> {
             self.needs_restart = true;
             return;
         }
-        // A later session may have used it, and it may have lost the write that was stored last, which does not show any more once the chunk was made again.
-        let has_lost_a_write = it.lost_write > Some(it.disk.last())
-            || self
-                .damaged
-                .iter()
-                .any(|it| it.contains(Target::ALL[target]));
-        if is_same && it.session == session && it.in_use.is_none() && !has_lost_a_write {
-            let what = format!("target {target} was not admitted, and it has its data: {why}");
-            return self.violate(Promise::Available, what);
-        }
         self.needs_restart = true;
+        if !is_same || it.session != session || it.in_use.is_some() {
+            return;
+        }
+        // The chunk of a lost write may have been rewritten, so that no damage is left.
+        let member = Target::ALL[target];
+        if it.lost_write > Some(it.disk.last()) || self.damaged.iter().any(|it| it.contains(member))
+        {
+            return self.excuse(Excuse::WithoutContents);
+        }
+        let what = format!("target {target} was not admitted, and it has its data: {why}");
+        self.violate(Promise::Available, what);
     }
 
     fn attach(&mut self, session: u64, number: u64, worker: u32) {
