@@ -189,7 +189,7 @@ pub fn assemble(
     let known = Known::of(&found, trusted);
     known.check_places()?;
     let Some(&(_, Superblock { set, .. })) = known.superblocks.first() else {
-        return assemble_new(missing, 0, instructions);
+        return assemble_new(missing, &found, 0, instructions);
     };
     if known.any(|it| it.set != set) {
         return Err(Refusal::SeveralSets(Box::new(found)));
@@ -239,7 +239,7 @@ pub fn assemble(
         };
         // An interrupted session may have stored chunks, all of them unacknowledged: their stamps are not reused, and
         // the stripes are settled.
-        let mut assembly = assemble_new(missing, highest, instructions)?;
+        let mut assembly = assemble_new(missing, &found, highest, instructions)?;
         assembly.unsettled = logs
             .iter()
             .flat_map(|log| log.unretired.iter().copied())
@@ -291,6 +291,7 @@ pub fn assemble(
         set,
         committed,
         highest,
+        prepared: prepared(&found),
         // A target with a clean superblock discards its list of stripes to settle.
         state: if is_unclean || !unsettled.is_empty() {
             RecordState::InUse
@@ -352,6 +353,7 @@ fn old_copies(known: &Known, current: Targets, logs: &[Log; 3]) -> Targets {
 /// Creates a set of three targets that are members of none.
 fn assemble_new(
     missing: Targets,
+    found: &[Found; 3],
     highest: u64,
     instructions: Instructions,
 ) -> Result<Assembly, Refusal> {
@@ -362,6 +364,7 @@ fn assemble_new(
         set: instructions.new_set,
         committed: Epoch::NONE,
         highest,
+        prepared: prepared(found),
         state: RecordState::Clean,
         members: instructions.rebuild.map_or(Targets::ALL, Targets::without),
         form: instructions.form,
@@ -375,6 +378,14 @@ fn assemble_new(
         stored: [Stamp::UNWRITTEN; 3],
         retired: Stamp::UNWRITTEN,
         retired_epoch: 0,
+    })
+}
+
+/// Epochs that the targets have prepared for.
+fn prepared(found: &[Found; 3]) -> [Epoch; 3] {
+    found.each_ref().map(|found| match found {
+        Found::Superblock(it) => it.next,
+        Found::Missing | Found::Blank => Epoch::NONE,
     })
 }
 

@@ -18,21 +18,22 @@ use wire::control::RecordState;
 
 use crate::{Target, Targets};
 
-/// Generates the identifiers of epochs from a random seed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The identifiers of a session's epochs, from a random seed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EpochIds(u64);
 
 impl EpochIds {
-    /// Creates a generator. `seed` must be random.
+    /// `seed` must be random.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    fn next(&mut self) -> u64 {
+    /// Identifier of the session's epoch with this index.
+    fn id(self, index: u64) -> u64 {
         // SplitMix64.
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut id = self.0;
+        let steps = index.wrapping_add(1);
+        let mut id = (self.0).wrapping_add(steps.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         id = (id ^ (id >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         id = (id ^ (id >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         // The identifier 0 denotes no epoch.
@@ -65,6 +66,10 @@ enum Phase {
 pub struct Membership {
     set: SetId,
     ids: EpochIds,
+    /// Number of the first epoch that this session has created.
+    first: u64,
+    /// Epochs that the targets had prepared for when the session began.
+    prepared: [Epoch; 3],
     epoch: Epoch,
     /// The epoch that the members had committed previously.
     previous: Epoch,
@@ -89,6 +94,8 @@ pub(super) struct Origin {
     pub(super) committed: Epoch,
     /// The highest epoch number in any superblock.
     pub(super) highest: u64,
+    /// Epochs that the targets have prepared for.
+    pub(super) prepared: [Epoch; 3],
     pub(super) state: RecordState,
     pub(super) members: Targets,
     pub(super) form: Form,
@@ -96,15 +103,17 @@ pub(super) struct Origin {
 
 impl Membership {
     /// Opens the set: its members have to enter a new epoch.
-    pub(super) fn put_to_use(origin: Origin, mut ids: EpochIds) -> Self {
-        let epoch = Epoch {
-            number: origin.highest.saturating_add(1),
-            id: ids.next(),
-        };
+    pub(super) fn put_to_use(origin: Origin, ids: EpochIds) -> Self {
+        let first = origin.highest.saturating_add(1);
         Self {
             set: origin.set,
             ids,
-            epoch,
+            first,
+            prepared: origin.prepared,
+            epoch: Epoch {
+                number: first,
+                id: ids.id(0),
+            },
             previous: origin.committed,
             previous_state: origin.state,
             phase: Phase::Preparing,
@@ -133,6 +142,15 @@ impl Membership {
         known.filter(|&epoch| epoch != Epoch::NONE).any(|epoch| {
             epoch == self.epoch || self.phase == Phase::Preparing && epoch == self.previous
         })
+    }
+
+    /// Returns `true` if another session has prepared a target for an epoch since this session began. That session may
+    /// commit its epoch on other targets, relying on this superblock, which must not be overwritten.
+    pub(super) fn is_prepared_by_another(&self, target: Target, superblock: Superblock) -> bool {
+        let next = superblock.next;
+        let is_own = (self.first..=self.epoch.number).contains(&next.number)
+            && next.id == self.ids.id(next.number - self.first);
+        next != Epoch::NONE && next != self.prepared[target.number()] && !is_own
     }
 
     /// The superblock that a target has to persist.
@@ -200,9 +218,10 @@ impl Membership {
                 _ => RecordState::InUse,
             };
         }
+        let number = self.epoch.number + 1;
         self.epoch = Epoch {
-            number: self.epoch.number + 1,
-            id: self.ids.next(),
+            number,
+            id: self.ids.id(number - self.first),
         };
         self.enter(Phase::Preparing);
         self.advance();
@@ -507,6 +526,7 @@ mod tests {
             set: SetId(5),
             committed: Epoch { number: 3, id: 30 },
             highest: 4,
+            prepared: [Epoch::NONE; 3],
             state: RecordState::Clean,
             members,
             form: FORM,

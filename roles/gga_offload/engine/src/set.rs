@@ -699,7 +699,9 @@ impl Set {
         // chunks. Targets that have not committed any epoch are indistinguishable.
         let has_all = is_same_storage && last >= inner.stored[target.number()];
         if is_needed {
-            return if has_all && membership.has_epoch(superblock) {
+            return if membership.is_prepared_by_another(target, superblock) {
+                Err(needed("one that another service has begun to use"))
+            } else if has_all && membership.has_epoch(superblock) {
                 Ok(true)
             } else if has_all {
                 Err(needed("one of an earlier epoch"))
@@ -1484,6 +1486,25 @@ pub(super) mod tests {
         };
         assert!(admit(before).is_err());
         assert_eq!(admit(now), Ok(true));
+    }
+
+    /// The other service may commit its epoch on the other targets.
+    #[test]
+    fn needed_target_that_another_service_has_prepared_is_not_admitted() {
+        let set = open_set(1, &[]);
+        let before = set.superblock_of(Target::Data1).expect("a superblock");
+        set.detach(STALE, "test");
+        set.detach(Target::Data1, "test");
+        let own = set.superblock_of(Target::DataP).expect("a superblock").next;
+        assert_ne!(own, Epoch::NONE);
+        let id = own.id + 1;
+        let admit = |next| {
+            let found = Found::Superblock(Superblock { next, ..before });
+            set.admit(Target::Data1, found, true, Stamp::UNWRITTEN)
+        };
+        assert!(admit(Epoch { id, ..own }).is_err());
+        assert_eq!(admit(own), Ok(true));
+        assert_eq!(admit(Epoch::NONE), Ok(true));
     }
 
     /// A set of unwritten blocks is rebuilt without writes to its targets.

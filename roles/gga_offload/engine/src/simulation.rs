@@ -759,7 +759,7 @@ fn burst(
 fn sequence(rng: &mut Rng, kinds: u64, begin: Duration, context: &Context, steps: &mut Vec<Timed>) {
     // Some sequences need two targets that are offline at the same time.
     let kind = if context.is_wild {
-        rng.choice([0, 0, 0, 0, 1, 2, 4, 5, 6, 7, 8, 9, 9, 10])
+        rng.choice([0, 0, 0, 0, 1, 2, 4, 5, 6, 7, 8, 9, 9, 10, 12])
     } else {
         rng.choice([0, 1, 3, 3, 4, 4, 5, 5, 7, 11])
     };
@@ -971,6 +971,28 @@ fn sequence(rng: &mut Rng, kinds: u64, begin: Duration, context: &Context, steps
             let restart = micros(rng, 50..1_000);
             let time = end + micros(rng, 1_000..398_000);
             at(time, Step::RestoreCopy { target, restart });
+        }
+        // Targets return to two services in turn, which both open the set.
+        12 => {
+            let restart = micros(rng, 1_000..400_000);
+            at(begin, Step::KillTargets { restart });
+            if rng.bool() {
+                let machine = context.machines[rng.usize(..3)];
+                let restart = micros(rng, 50..2_000);
+                at(
+                    begin + micros(rng, 0..1_000),
+                    Step::PowerFailure { machine, restart },
+                );
+            }
+            let second = begin + micros(rng, 0..restart.as_micros() as u64 + 5_000);
+            at(second, Step::SecondService);
+            let mut time = begin + restart;
+            for _ in 0..rng.u8(1..6) {
+                let target = rng.usize(..3);
+                time += micros(rng, 100..60_000);
+                let restart = micros(rng, 50..60_000);
+                at(time, Step::KillTarget { target, restart });
+            }
         }
         // The first service is isolated, and another one is started.
         _ => {
