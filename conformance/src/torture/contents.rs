@@ -136,7 +136,7 @@ fn copy_of_earlier_session(run: &mut Run<'_>) -> Result<(), Violation> {
     if run.rng.bool() {
         run.stop()?;
     } else {
-        run.kill_all()?;
+        run.kill_all_at_once()?;
     }
     let target = run.any_target();
     disks::put(&run.deployment.backing_file(target), &copies[target])?;
@@ -178,7 +178,7 @@ fn copy_of_same_session(run: &mut Run<'_>) -> Result<(), Violation> {
             when += ", after a clean stop";
         }
         2 => {
-            run.kill_all()?;
+            run.kill_all_at_once()?;
             load.stop()?;
             disks::put(&run.deployment.backing_file(target), &copy)?;
             when += ", after kill -9 of all";
@@ -391,7 +391,7 @@ fn garbled_disk(run: &mut Run<'_>) -> Result<(), Violation> {
     drop(client);
     let is_killed = run.rng.bool();
     if is_killed {
-        run.kill_all()?;
+        run.kill_all_at_once()?;
     } else {
         run.stop()?;
     }

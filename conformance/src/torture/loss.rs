@@ -205,7 +205,7 @@ fn start_without_target(run: &mut Run<'_>) -> Result<(), Violation> {
     if run.rng.bool() {
         run.stop()?;
     } else {
-        run.kill_all()?;
+        run.kill_all_at_once()?;
     }
     let target = run.any_target();
     let others = (0..run.form().targets()).filter(|it| *it != target);

@@ -316,6 +316,13 @@ impl<'a> Run<'a> {
         Ok(self.deployment.kill(&parts)?)
     }
 
+    /// Kills all processes, the service first: it does not continue without one of the targets, which would then not be
+    /// current. For attacks that lose a target in addition.
+    pub(super) fn kill_all_at_once(&mut self) -> Result<(), Violation> {
+        self.deployment.kill(&[Part::Service])?;
+        self.kill_all()
+    }
+
     /// Stops all processes in order; for a set, once it has full redundancy.
     pub(super) fn stop(&mut self) -> Result<(), Violation> {
         self.wait_until_whole()?;
