@@ -670,6 +670,9 @@ impl<'a> World<'a> {
         service.last_tick = self.now;
         trace!(self, "session {session} begins: {:?}", service.set.state());
         self.needs_restart = false;
+        if !self.services.is_empty() && service.set.unsettled_stripes() != 0 {
+            self.unclean_end();
+        }
         self.services.push(service);
         for worker in 0..self.script.workers {
             self.after(0..200, Scheduled::Tick { session, worker });
@@ -828,29 +831,7 @@ impl<'a> World<'a> {
         let has_failed = matches!(service.set.state(), State::Failed { .. });
         let has_unsettled = service.set.unsettled_stripes() != 0;
         if why != CLOSED || has_failed || has_unsettled {
-            for target in 0..3 {
-                if self.targets[target].lost_write.take().is_some() {
-                    self.unwell(target, self.now);
-                }
-            }
-            // The service that has noticed the exchange of a disk may not have recorded it.
-            for target in 0..3 {
-                let member = Target::ALL[target];
-                if self.targets[target].in_use.is_some() {
-                    for (silent, damaged) in self.silent.iter_mut().zip(&self.damaged) {
-                        if damaged.contains(member) {
-                            silent.insert(member);
-                        }
-                    }
-                }
-            }
-            self.check_exposure();
-            // A lost write may now be mistaken for an interrupted one, if another target is lost.
-            for block in 0..self.lost.len() {
-                if self.lost[block] {
-                    self.lose_two(block);
-                }
-            }
+            self.unclean_end();
         }
         trace!(self, "session {session} ends: {why}");
         self.targets.iter_mut().for_each(|it| it.lost_write = None);
@@ -1483,6 +1464,34 @@ impl<'a> World<'a> {
     fn damage(&mut self, block: usize, target: usize) {
         self.silent[block].insert(Target::ALL[target]);
         self.damaged[block].insert(Target::ALL[target]);
+    }
+
+    /// A session has ended uncleanly, or another service has opened the set although it has not ended: the next one does not
+    /// know which writes were complete.
+    fn unclean_end(&mut self) {
+        for target in 0..3 {
+            if self.targets[target].lost_write.take().is_some() {
+                self.unwell(target, self.now);
+            }
+        }
+        // The service that has noticed the exchange of a disk may not have recorded it.
+        for target in 0..3 {
+            let member = Target::ALL[target];
+            if self.targets[target].in_use.is_some() {
+                for (silent, damaged) in self.silent.iter_mut().zip(&self.damaged) {
+                    if damaged.contains(member) {
+                        silent.insert(member);
+                    }
+                }
+            }
+        }
+        self.check_exposure();
+        // A lost write may now be mistaken for an interrupted one, if another target is lost.
+        for block in 0..self.lost.len() {
+            if self.lost[block] {
+                self.lose_two(block);
+            }
+        }
     }
 
     /// Records that a target may be unreachable or stale.
