@@ -10,6 +10,7 @@ mod doca_buf;
 mod doca_buf_inventory;
 mod doca_clock;
 mod doca_comch;
+mod doca_comm_channel;
 mod doca_compress;
 mod doca_dev;
 mod doca_dma;

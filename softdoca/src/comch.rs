@@ -3,18 +3,21 @@
 //! * [`Server`] and [`Client`] are the two ends of the control path; [`control`] is their common state. They exchange
 //!   [`frame`]s over a [`connection`].
 //! * [`consumer`] and [`producer`] are the two ends of the fast path. A consumer owns a ring in shared memory.
+//! * [`endpoint`] is either end of the control path with the functions of `doca_comm_channel.h`, without contexts.
 //!
 //! The constants are the limits that capability queries report.
 
 mod connection;
 mod consumer;
 mod control;
+mod endpoint;
 mod frame;
 mod producer;
 
 pub(crate) use connection::{Connection, Side};
 pub(crate) use consumer::{Consumer, PostRecv};
 pub(crate) use control::{ControlPath, Counter};
+pub(crate) use endpoint::{Endpoint, Peer};
 pub(crate) use frame::{again as frame_again, examples as example_frames};
 pub(crate) use producer::{Producer, SendTask as ProducerSendTask};
 
@@ -178,7 +181,8 @@ impl Client {
             Ok(link) => link,
             Err(Error::Again) => Link::Calling,
             Err(Error::NotFound) => {
-                let _ = Error::NotFound.because(Absence(self));
+                let (name, device) = (self.name.as_str(), &*self.device);
+                let _ = Error::NotFound.because(Absence { name, device });
                 self.control.notify(Notice::StartFailed);
                 Link::None
             }
@@ -281,12 +285,15 @@ impl Client {
     }
 }
 
-/// Text of the reason why a client has found no server: where it looked, and where a server of that name is.
-struct Absence<'a>(&'a Client);
+/// Text of the reason why a client on a device has found no server of that name: where it looked, and where one is.
+struct Absence<'a> {
+    name: &'a str,
+    device: &'a Device,
+}
 
 impl fmt::Display for Absence<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, pci) = (&self.0.name, self.0.device.model().pci);
+        let (name, pci) = (self.name, self.device.model().pci);
         write!(f, "no server called {name:?} runs for {pci}")?;
         let Ok(directory) = RuntimeDir::get() else {
             return Ok(());
@@ -449,13 +456,7 @@ impl Server {
         name: &str,
     ) -> Result<Rc<Ctx>> {
         check_name(name)?;
-        if !Arc::ptr_eq(representor.device(), &device) {
-            return Err(Error::InvalidValue.because(format_args!(
-                "the representor of {} belongs to another device than {}",
-                representor.model().pci,
-                device.model().pci
-            )));
-        }
+        check_representor(&device, &representor)?;
         Ok(Ctx::new(Server {
             control: ControlPath::new(),
             name: name.to_owned(),
@@ -580,20 +581,7 @@ impl Server {
 
     /// Checks that a client can be accepted. An error has the code and the reason to send.
     fn check(&self, caller: &Caller, clients: usize) -> std::result::Result<(), (Error, String)> {
-        if caller.version != VERSION {
-            let reason = format!(
-                "the client speaks version {} of the protocol, the server {VERSION}; use the same softdoca on both sides",
-                caller.version
-            );
-            return Err((Error::UnsupportedVersion, reason));
-        }
-        if caller.server != self.name || caller.function != self.function {
-            let reason = format!(
-                "the client looks for {:?} on {}, this is {:?} on {}",
-                caller.server, caller.function, self.name, self.function
-            );
-            return Err((Error::NotFound, reason));
-        }
+        check_caller(caller, &self.name, &self.function, clients)?;
         if caller.max_message != self.control.max_message() {
             let reason = format!(
                 "the client's largest message is {} bytes, the server's {}; set them to the same",
@@ -601,15 +589,6 @@ impl Server {
                 self.control.max_message()
             );
             return Err((Error::InvalidValue, reason));
-        }
-        let most = max_clients();
-        if clients >= most {
-            return Err((
-                Error::Full,
-                format!(
-                    "the server has {most} clients already, which the limit of descriptors of its process allows"
-                ),
-            ));
         }
         Ok(())
     }
@@ -642,6 +621,61 @@ impl Server {
     }
 }
 
+/// Checks that a client calls the server `name` for clients on `function`, and that there is room for it. An error has
+/// the code and the reason to send.
+fn check_caller(
+    caller: &Caller,
+    name: &str,
+    function: &str,
+    clients: usize,
+) -> std::result::Result<(), (Error, String)> {
+    if caller.version != VERSION {
+        let reason = format!(
+            "the client speaks version {} of the protocol, the server {VERSION}; use the same softdoca on both sides",
+            caller.version
+        );
+        return Err((Error::UnsupportedVersion, reason));
+    }
+    if caller.server != name || caller.function != function {
+        let reason = format!(
+            "the client looks for {:?} on {}, this is {name:?} on {function}",
+            caller.server, caller.function
+        );
+        return Err((Error::NotFound, reason));
+    }
+    let most = max_clients();
+    if clients >= most {
+        let reason = format!(
+            "the server has {most} clients already, which the limit of descriptors of its process allows"
+        );
+        return Err((Error::Full, reason));
+    }
+    Ok(())
+}
+
+/// Checks that a server's representor belongs to its device.
+fn check_representor(device: &Arc<Device>, representor: &Representor) -> Result<()> {
+    if Arc::ptr_eq(representor.device(), device) {
+        return Ok(());
+    }
+    Err(Error::InvalidValue.because(format_args!(
+        "the representor of {} belongs to another device than {}",
+        representor.model().pci,
+        device.model().pci
+    )))
+}
+
+/// Listens for clients of the server `name` on `function`.
+fn listen(name: &str, function: &str) -> Result<Listener> {
+    let socket = frame::socket_name(function, name);
+    Listener::bind(&RuntimeDir::get()?, &socket).map_err(|error| match error {
+        Error::AlreadyExist => error.because(format_args!(
+            "a server called {name:?} runs on {function} already"
+        )),
+        error => error,
+    })
+}
+
 /// Stores a closed connection, and drops the oldest. Connections whose end has not been reported to the program are
 /// always kept: the program's callback looks up the connection's context, and the handle is valid until then.
 fn remember(ended: &mut VecDeque<Arc<Connection>>, connection: Arc<Connection>) {
@@ -657,14 +691,7 @@ impl Driver for Server {
     fn start(&self, ctx: &Ctx) -> Result<Started> {
         self.control.prepare(true)?;
         let pe = ctx.pe()?;
-        let name = frame::socket_name(&self.function, &self.name);
-        let listener = Listener::bind(&RuntimeDir::get()?, &name).map_err(|error| match error {
-            Error::AlreadyExist => error.because(format_args!(
-                "a server called {:?} runs on {} already",
-                self.name, self.function
-            )),
-            error => error,
-        })?;
+        let listener = listen(&self.name, &self.function)?;
         pe.watch(listener.as_fd(), ctx, LISTENER, Urgency::Message)?;
         let mut run = self.run.borrow_mut();
         run.listener = Some(listener);

@@ -326,6 +326,9 @@ constants! {
 /// A file descriptor that carries events.
 pub type doca_event_handle_t = c_int;
 
+/// A file descriptor of a Comm Channel endpoint of 2.5 and 2.6.
+pub type doca_event_channel_t = doca_event_handle_t;
+
 /// A file descriptor that carries a progress engine's notifications.
 pub type doca_notification_handle_t = doca_event_handle_t;
 

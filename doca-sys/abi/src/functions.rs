@@ -168,6 +168,7 @@ pub const fn headers() -> &'static [Header] {
 
 macro_rules! earlier {
     ([] $(header $header:literal since $since:ident until $until:ident { $(
+        $(#[doc = $doc:literal])?
         fn $name:ident $(as $symbol:ident)? ($($param:ident: $ty:ty),* $(,)?) $(-> $ret:ty)?
             $(= $target:ident $(($($argument:expr),* $(,)?))? $(as $cast:ty)?)?;
     )* })*) => {
@@ -179,7 +180,7 @@ macro_rules! earlier {
                     function: FunctionDecl {
                         header: $header,
                         name: stringify!($name),
-                        doc: "",
+                        doc: concat!($($doc)?),
                         params: &[$(Parameter { name: stringify!($param), ty: Type(stringify!($ty)) }),*],
                         ret: [$(Some(Type(stringify!($ret))),)? None][0],
                     },

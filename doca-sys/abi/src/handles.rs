@@ -7,7 +7,7 @@ use core::marker::{PhantomData, PhantomPinned};
 use crate::*;
 
 macro_rules! handles {
-    ($(header $header:literal { $($name:ident, $doc:literal;)+ })+) => {
+    ($(#[$about:meta])* $list:ident: $(header $header:literal { $($name:ident, $doc:literal;)+ })+) => {
         $($(
             #[doc = $doc]
             ///
@@ -20,14 +20,25 @@ macro_rules! handles {
             }
         )+)+
 
-        /// All opaque types.
-        pub const HANDLES: &[HandleDecl] = &[$($(
+        $(#[$about])*
+        pub const $list: &[HandleDecl] = &[$($(
             HandleDecl { header: $header, name: stringify!($name), doc: $doc },
         )+)+];
     };
 }
 
 handles! {
+    /// Opaque types of earlier releases only.
+    EARLIER_HANDLES:
+    header "doca_comm_channel.h" {
+        doca_comm_channel_ep_t, "An endpoint of the Comm Channel of 2.5 and 2.6.";
+        doca_comm_channel_addr_t, "A peer of such an endpoint.";
+    }
+}
+
+handles! {
+    /// All opaque types of the current release.
+    HANDLES:
     header "doca_log.h" {
         doca_log_backend, "A destination of log messages.";
         doca_logger, "A source of a program's log messages, or an inner node of the tree of their names.";

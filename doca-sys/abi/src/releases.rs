@@ -121,6 +121,11 @@ renamed_types! {
 /// Kinds of counters.
 pub type doca_cc_counter = doca_comch_counter;
 
+/// Flags of the Comm Channel of 2.5 and 2.6: `enum doca_comm_channel_msg_flags`.
+pub type doca_comm_channel_msg_flags = u32;
+/// No flags; there are no others.
+pub const DOCA_CC_MSG_FLAG_NONE: doca_comm_channel_msg_flags = 0;
+
 macro_rules! earlier_callbacks {
     ($(
         header $header:literal since $since:ident until $until:ident;
@@ -235,6 +240,21 @@ earlier_callbacks! {
 
 /// Enums of earlier releases; an enum with the name of a current enum replaces it.
 pub const EARLIER_ENUMS: &[Earlier<EnumDecl>] = &[
+    Earlier {
+        since: Release::V2_5,
+        until: Release::V2_6,
+        decl: EnumDecl {
+            header: "doca_comm_channel.h",
+            name: "doca_comm_channel_msg_flags",
+            tag: "doca_comm_channel_msg_flags",
+            doc: "Flags for sending and receiving.",
+            values: &[EnumValue {
+                name: "DOCA_CC_MSG_FLAG_NONE",
+                value: DOCA_CC_MSG_FLAG_NONE,
+                doc: "No flags.",
+            }],
+        },
+    },
     Earlier {
         since: Release::V2_5,
         until: Release::V2_6,

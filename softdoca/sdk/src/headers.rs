@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use doca_abi::{
-    CONSTANTS, CallbackDecl, EARLIER_INCLUDES, EARLIER_INCLUDES_UNTIL, EnumDecl, FUNCTION_TYPEDEFS,
-    HANDLES, Parameter, Pointer, RENAMED_HANDLES, Release, Type, Version,
+    CONSTANTS, CallbackDecl, EARLIER_HANDLES, EARLIER_INCLUDES, EARLIER_INCLUDES_UNTIL, EnumDecl,
+    FUNCTION_TYPEDEFS, HANDLES, Parameter, Pointer, RENAMED_HANDLES, Release, Type, Version,
 };
 
 use crate::declarations::{Declarations, Function};
@@ -29,7 +29,7 @@ pub fn headers(release: Release) -> Vec<Header> {
         .chain(declarations.enums.iter().map(|decl| decl.header))
         .chain(CONSTANTS.iter().map(|decl| decl.header))
         .chain(declarations.callbacks.iter().map(|decl| decl.header))
-        .chain(headers_with_parts())
+        .chain(headers_with_parts(release))
         .filter(|header| doca_abi::is_current_in(release, header))
         .collect();
     files
@@ -87,6 +87,7 @@ impl<'a> Names<'a> {
         ] {
             definitions.insert(name, "doca_types.h");
         }
+        definitions.insert("doca_event_channel_t", "doca_comm_channel.h");
         definitions.insert("doca_rdma_gid", "doca_rdma.h");
         definitions.insert("doca_clock_timespec_t", "doca_clock.h");
         Self {
@@ -258,6 +259,7 @@ fn enumeration(decl: &EnumDecl) -> String {
 fn is_handle(name: &str) -> bool {
     HANDLES
         .iter()
+        .chain(EARLIER_HANDLES)
         .chain(RENAMED_HANDLES)
         .any(|decl| decl.name == name)
 }
@@ -345,6 +347,8 @@ fn wrapped(start: String, list: &[String]) -> String {
 
 /// Handwritten text for one header.
 struct Part {
+    /// The last release that has the header.
+    pub until: Release,
     /// File name of the header.
     pub header: &'static str,
     /// Text before the declarations: types that they use.
@@ -356,13 +360,21 @@ struct Part {
 macro_rules! part {
     ($header:literal) => {
         Part {
+            until: Release::CURRENT,
             header: concat!($header, ".h"),
             before: include_str!(concat!("../parts/", $header, ".h")),
             after: "",
         }
     };
+    ($header:literal before until $until:ident) => {
+        Part {
+            until: Release::$until,
+            ..part!($header before)
+        }
+    };
     ($header:literal before) => {
         Part {
+            until: Release::CURRENT,
             header: concat!($header, ".h"),
             before: include_str!(concat!("../parts/", $header, ".before.h")),
             after: "",
@@ -370,6 +382,7 @@ macro_rules! part {
     };
     ($header:literal after) => {
         Part {
+            until: Release::CURRENT,
             header: concat!($header, ".h"),
             before: "",
             after: include_str!(concat!("../parts/", $header, ".after.h")),
@@ -393,6 +406,7 @@ const PARTS: &[Part] = &[
     part!("doca_comch_consumer" before),
     part!("doca_comch_producer" before),
     part!("doca_mmap" before),
+    part!("doca_comm_channel" before until V2_6),
     part!("doca_rdma" before),
     part!("doca_sync_event" before),
     part!("doca_argp" before),
@@ -407,8 +421,9 @@ const FOUNDATIONS: &[&str] = &[
     "doca_compat.h",
 ];
 
-fn headers_with_parts() -> impl Iterator<Item = &'static str> {
-    PARTS.iter().map(|part| part.header)
+fn headers_with_parts(release: Release) -> impl Iterator<Item = &'static str> {
+    let parts = PARTS.iter().filter(move |part| release <= part.until);
+    parts.map(|part| part.header)
 }
 
 fn part_of(header: &str) -> Option<&'static Part> {

@@ -515,6 +515,9 @@ pub fn assertions(release: Release) -> String {
         "doca_event_handle_t": doca_abi::doca_event_handle_t,
         "doca_notification_handle_t": doca_abi::doca_notification_handle_t,
     }
+    if has("doca_comm_channel.h") {
+        types! { "doca_event_channel_t": doca_abi::doca_event_channel_t }
+    }
     text
 }
 
@@ -575,13 +578,13 @@ pub struct Module {
 ///
 /// The libraries must be links: copies would be separate libraries with separate states.
 pub fn modules(release: Release) -> impl Iterator<Item = &'static Module> {
-    // Up to 2.6, Comch is called Comm Channel.
-    let absent = match release {
-        Release::V2_5 | Release::V2_6 => "doca-comch",
-        Release::V2_9 | Release::V3_3 => "doca-cc",
+    // Up to 2.6, Comch is called Comm Channel, and there is its predecessor.
+    let absent: &[&str] = match release {
+        Release::V2_5 | Release::V2_6 => &["doca-comch"],
+        Release::V2_9 | Release::V3_3 => &["doca-cc", "doca-comm-channel"],
     };
     let modules = MODULES.iter();
-    modules.filter(move |module| module.package != absent)
+    modules.filter(move |module| !absent.contains(&module.package))
 }
 
 /// The packages of all releases.
@@ -600,6 +603,11 @@ const MODULES: &[Module] = &[
         package: "doca-cc",
         library: "doca_cc",
         description: "communication of host and DPU",
+    },
+    Module {
+        package: "doca-comm-channel",
+        library: "doca_comm_channel",
+        description: "communication of host and DPU, without contexts",
     },
     Module {
         package: "doca-comch",

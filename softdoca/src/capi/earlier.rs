@@ -4,6 +4,7 @@
 
 use doca_abi::*;
 
+use super::doca_comm_channel::*;
 use super::doca_dev::ACTIVE_RATE;
 use super::{generic, guard, put_limit, with_driver};
 use crate::comch::MAX_TASKS;
@@ -23,6 +24,7 @@ mod current {
 
 macro_rules! define {
     ([] $(header $header:literal since $since:ident until $until:ident { $(
+        $(#[doc = $doc:literal])?
         fn $name:ident $(as $symbol:ident)? ($($param:ident: $ty:ty),* $(,)?) $(-> $ret:ty)?
             $(= $target:ident $(($($argument:expr),* $(,)?))? $(as $cast:ty)?)?;
     )* })*) => {

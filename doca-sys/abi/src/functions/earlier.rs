@@ -12,7 +12,8 @@
 ///   [`doca_functions!`](crate::doca_functions), in the same order; the function was renamed.
 /// * `… = target(argument, …);` calls it with other arguments.
 /// * `… = target as type;` converts its result.
-/// * `fn name(…) -> type;` has no equivalent in the current release; softdoca defines it.
+/// * `fn name(…) -> type;` has no equivalent in the current release; softdoca defines it. `#[doc = "…"]` is its
+///   documentation, if no current function has its name.
 /// * `fn name as symbol(…) …` has the name of another function with another signature. The library exports it as
 ///   `symbol`, to which the headers of the releases in the range redirect the name.
 ///
@@ -315,6 +316,233 @@ macro_rules! doca_earlier_functions {
                     max_iv_len: *mut u32
                 ) -> doca_error_t
                     = doca_aes_gcm_cap_task_decrypt_get_max_iv_len;
+            }
+
+            // The first Comm Channel.
+            header "doca_comm_channel.h" since V2_5 until V2_6 {
+                #[doc = "Gets the maximum length of a service name in bytes, with the terminating NUL."]
+                fn doca_comm_channel_get_max_service_name_len(
+                    max_service_name_len: *mut u32
+                ) -> doca_error_t;
+
+                #[doc = "Gets the maximum size of a message in bytes."]
+                fn doca_comm_channel_get_max_message_size(
+                    devinfo: *mut doca_devinfo,
+                    max_message_size: *mut u32
+                ) -> doca_error_t;
+
+                #[doc = "Gets the maximum size of a send queue in messages."]
+                fn doca_comm_channel_get_max_send_queue_size(
+                    devinfo: *mut doca_devinfo,
+                    max_send_queue_size: *mut u32
+                ) -> doca_error_t;
+
+                #[doc = "Gets the maximum size of a receive queue in messages."]
+                fn doca_comm_channel_get_max_recv_queue_size(
+                    devinfo: *mut doca_devinfo,
+                    max_recv_queue_size: *mut u32
+                ) -> doca_error_t;
+
+                #[doc = "Gets the maximum number of clients of a service on a DPU's device; `DOCA_ERROR_NOT_SUPPORTED` for a host's."]
+                fn doca_comm_channel_get_service_max_num_connections(
+                    devinfo: *mut doca_devinfo,
+                    max_num_connections: *mut u32
+                ) -> doca_error_t;
+
+                #[doc = "Creates an endpoint."]
+                fn doca_comm_channel_ep_create(
+                    ep: *mut *mut doca_comm_channel_ep_t
+                ) -> doca_error_t;
+
+                #[doc = "Gets the endpoint's device; NULL if none was set."]
+                fn doca_comm_channel_ep_get_device(
+                    ep: *mut doca_comm_channel_ep_t,
+                    device: *mut *mut doca_dev
+                ) -> doca_error_t;
+
+                #[doc = "Gets the endpoint's representor; NULL if none was set."]
+                fn doca_comm_channel_ep_get_device_rep(
+                    ep: *mut doca_comm_channel_ep_t,
+                    device_rep: *mut *mut doca_dev_rep
+                ) -> doca_error_t;
+
+                #[doc = "Gets the maximum size of a message in bytes."]
+                fn doca_comm_channel_ep_get_max_msg_size(
+                    ep: *mut doca_comm_channel_ep_t,
+                    max_msg_size: *mut u16
+                ) -> doca_error_t;
+
+                #[doc = "Gets the size of the send queue in messages, which is rounded up to a power of two."]
+                fn doca_comm_channel_ep_get_send_queue_size(
+                    ep: *mut doca_comm_channel_ep_t,
+                    send_queue_size: *mut u16
+                ) -> doca_error_t;
+
+                #[doc = "Gets the size of the receive queue in messages, which is rounded up to a power of two."]
+                fn doca_comm_channel_ep_get_recv_queue_size(
+                    ep: *mut doca_comm_channel_ep_t,
+                    recv_queue_size: *mut u16
+                ) -> doca_error_t;
+
+                #[doc = "Sets the endpoint's device; only before it is active."]
+                fn doca_comm_channel_ep_set_device(
+                    ep: *mut doca_comm_channel_ep_t,
+                    device: *mut doca_dev
+                ) -> doca_error_t;
+
+                #[doc = "Sets the representor of a service's clients; only before the endpoint is active."]
+                fn doca_comm_channel_ep_set_device_rep(
+                    ep: *mut doca_comm_channel_ep_t,
+                    device_rep: *mut doca_dev_rep
+                ) -> doca_error_t;
+
+                #[doc = "Sets, before the endpoint is active, the maximum size of a message in bytes."]
+                fn doca_comm_channel_ep_set_max_msg_size(
+                    ep: *mut doca_comm_channel_ep_t,
+                    max_msg_size: u16
+                ) -> doca_error_t;
+
+                #[doc = "Sets, before the endpoint is active, the size of the send queue in messages, which is rounded up to a power of two."]
+                fn doca_comm_channel_ep_set_send_queue_size(
+                    ep: *mut doca_comm_channel_ep_t,
+                    send_queue_size: u16
+                ) -> doca_error_t;
+
+                #[doc = "Sets, before the endpoint is active, the size of the receive queue in messages, which is rounded up to a power of two."]
+                fn doca_comm_channel_ep_set_recv_queue_size(
+                    ep: *mut doca_comm_channel_ep_t,
+                    recv_queue_size: u16
+                ) -> doca_error_t;
+
+                #[doc = "Gets the descriptors that become readable when messages can be sent, and when one can be received. One of the pointers may be NULL."]
+                fn doca_comm_channel_ep_get_event_channel(
+                    local_ep: *mut doca_comm_channel_ep_t,
+                    send_event_channel: *mut doca_event_channel_t,
+                    recv_event_channel: *mut doca_event_channel_t
+                ) -> doca_error_t;
+
+                #[doc = "Gets the descriptor that becomes readable when a client connects or disconnects."]
+                fn doca_comm_channel_ep_get_service_event_channel(
+                    local_ep: *mut doca_comm_channel_ep_t,
+                    service_event_channel: *mut doca_event_channel_t
+                ) -> doca_error_t;
+
+                #[doc = "Makes the send descriptor readable once a message can be sent."]
+                fn doca_comm_channel_ep_event_handle_arm_send(
+                    local_ep: *mut doca_comm_channel_ep_t
+                ) -> doca_error_t;
+
+                #[doc = "Accepted without effect: the receive descriptor is readable as long as there is something to receive."]
+                fn doca_comm_channel_ep_event_handle_arm_recv(
+                    local_ep: *mut doca_comm_channel_ep_t
+                ) -> doca_error_t;
+
+                #[doc = "Makes the endpoint a service with this name."]
+                fn doca_comm_channel_ep_listen(
+                    local_ep: *mut doca_comm_channel_ep_t,
+                    name: *const c_char
+                ) -> doca_error_t;
+
+                #[doc = "Connects to a service. The connection is established once `doca_comm_channel_peer_addr_update_info` says so."]
+                fn doca_comm_channel_ep_connect(
+                    local_ep: *mut doca_comm_channel_ep_t,
+                    name: *const c_char,
+                    peer_addr: *mut *mut doca_comm_channel_addr_t
+                ) -> doca_error_t;
+
+                #[doc = "Sends a copy of a message."]
+                fn doca_comm_channel_ep_sendto(
+                    local_ep: *mut doca_comm_channel_ep_t,
+                    msg: *const c_void,
+                    len: usize,
+                    flags: c_int,
+                    peer_addr: *mut doca_comm_channel_addr_t
+                ) -> doca_error_t;
+
+                #[doc = "Receives a message of any peer. `len` is the size of the buffer, then that of the message."]
+                fn doca_comm_channel_ep_recvfrom(
+                    local_ep: *mut doca_comm_channel_ep_t,
+                    msg: *mut c_void,
+                    len: *mut usize,
+                    flags: c_int,
+                    peer_addr: *mut *mut doca_comm_channel_addr_t
+                ) -> doca_error_t;
+
+                #[doc = "Ends a connection."]
+                fn doca_comm_channel_ep_disconnect(
+                    local_ep: *mut doca_comm_channel_ep_t,
+                    peer_addr: *mut doca_comm_channel_addr_t
+                ) -> doca_error_t;
+
+                #[doc = "Ends all connections of an endpoint, and destroys it with its addresses and descriptors."]
+                fn doca_comm_channel_ep_destroy(
+                    local_ep: *mut doca_comm_channel_ep_t
+                ) -> doca_error_t;
+
+                #[doc = "Gets the value that the program has set for an address; 0 if none."]
+                fn doca_comm_channel_peer_addr_get_user_data(
+                    peer_addr: *mut doca_comm_channel_addr_t,
+                    user_data: *mut u64
+                ) -> doca_error_t;
+
+                #[doc = "Sets a value for an address."]
+                fn doca_comm_channel_peer_addr_set_user_data(
+                    peer_addr: *mut doca_comm_channel_addr_t,
+                    user_context: u64
+                ) -> doca_error_t;
+
+                #[doc = "Updates an address's counters, and checks its connection."]
+                fn doca_comm_channel_peer_addr_update_info(
+                    peer_addr: *mut doca_comm_channel_addr_t
+                ) -> doca_error_t;
+
+                #[doc = "Gets the number of messages that were sent to an address."]
+                fn doca_comm_channel_peer_addr_get_send_messages(
+                    peer_addr: *const doca_comm_channel_addr_t,
+                    send_messages: *mut u64
+                ) -> doca_error_t;
+
+                #[doc = "Gets the bytes in messages that were sent to an address."]
+                fn doca_comm_channel_peer_addr_get_send_bytes(
+                    peer_addr: *const doca_comm_channel_addr_t,
+                    send_bytes: *mut u64
+                ) -> doca_error_t;
+
+                #[doc = "Gets the number of messages that were received from an address."]
+                fn doca_comm_channel_peer_addr_get_recv_messages(
+                    peer_addr: *const doca_comm_channel_addr_t,
+                    recv_messages: *mut u64
+                ) -> doca_error_t;
+
+                #[doc = "Gets the bytes in messages that were received from an address."]
+                fn doca_comm_channel_peer_addr_get_recv_bytes(
+                    peer_addr: *const doca_comm_channel_addr_t,
+                    recv_bytes: *mut u64
+                ) -> doca_error_t;
+
+                #[doc = "Gets the number of messages that a disconnect would lose: 0, because a message that was sent reaches the peer."]
+                fn doca_comm_channel_peer_addr_get_send_in_flight_messages(
+                    peer_addr: *const doca_comm_channel_addr_t,
+                    send_in_flight_messages: *mut u64
+                ) -> doca_error_t;
+
+                #[doc = "Admits clients of a service, and updates its list of addresses and its number of pending connections."]
+                fn doca_comm_channel_ep_update_service_state_info(
+                    local_ep: *mut doca_comm_channel_ep_t
+                ) -> doca_error_t;
+
+                #[doc = "Gets the addresses of a service's clients, as of the last update."]
+                fn doca_comm_channel_ep_get_peer_addr_list(
+                    local_ep: *const doca_comm_channel_ep_t,
+                    peer_addr_array: *mut *mut *mut doca_comm_channel_addr_t,
+                    peer_addr_array_len: *mut u32
+                ) -> doca_error_t;
+
+                #[doc = "Gets the number of a service's clients whose handshake has not begun, as of the last update."]
+                fn doca_comm_channel_ep_get_pending_connections(
+                    local_ep: *const doca_comm_channel_ep_t,
+                    pending_connections: *mut u32
+                ) -> doca_error_t;
             }
 
             header "doca_cc.h" since V2_5 until V2_6 {

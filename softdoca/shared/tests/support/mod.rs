@@ -397,7 +397,7 @@ pub const PROGRAMS: &[&str] = &[
 ];
 
 /// The test programs for releases with `doca_cc_*`.
-pub const PROGRAMS_OF_2_X: &[&str] = &["cc", "names_2_5", "rdma_2_x"];
+pub const PROGRAMS_OF_2_X: &[&str] = &["cc", "comm_channel", "names_2_5", "rdma_2_x"];
 
 /// Releases with `doca_cc_*`.
 pub const RELEASES_OF_2_X: [Release; 2] = [Release::V2_5, Release::V2_6];
