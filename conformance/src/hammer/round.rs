@@ -49,6 +49,9 @@ pub(super) fn play(
     run.play()
 }
 
+/// Number of sessions that are started in a round, if the machine stalls while they begin.
+const MOST_ATTEMPTS: usize = 5;
+
 struct RoundRun<'a, 'b> {
     deployment: &'a mut Deployment,
     connections: &'a mut Connections,
@@ -70,7 +73,7 @@ impl RoundRun<'_, '_> {
             Fault::GarbageControl => Malformed::Control,
             _ => Malformed::None,
         };
-        let load = self.sessions.start(self.deployment, Task::Run, malformed)?;
+        let load = self.begin(malformed).during("before the fault")?;
         self.reach(&load).during("before the fault")?;
         let service = self.deployment.process(Part::Service);
         let spoken = service.map_or(0, Process::line_count);
@@ -92,6 +95,31 @@ impl RoundRun<'_, '_> {
         })
     }
 
+    /// Starts a session. One that could not begin because the machine stalled is followed by another one.
+    fn begin(&mut self, malformed: Malformed) -> Result<Running, Violation> {
+        let limit = self.sessions.settings.limit;
+        let first = match self.round.injection.phase {
+            Phase::SetUp => LoadState::Known,
+            _ => LoadState::Running,
+        };
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let load = self.sessions.start(self.deployment, Task::Run, malformed)?;
+            match load.wait_for(first, limit) {
+                Ok(()) => return Ok(load),
+                Err(violation) if attempt == MOST_ATTEMPTS || !self.has_stalled() => {
+                    return Err(violation);
+                }
+                Err(_) => {}
+            }
+            // It has failed by itself.
+            let _ = end_of(load.process, limit);
+            self.sessions.findings(load.session)?;
+            self.deployment.expect_servers_to_run()?;
+        }
+    }
+
     /// Runs another session, because a late action on a connection may affect the next session.
     fn settle(&mut self) -> Result<(), Violation> {
         if !self.round.injection.fault.is_of_connection() {
@@ -109,11 +137,9 @@ impl RoundRun<'_, '_> {
     /// Waits until the phase begins.
     fn reach(&mut self, load: &Running) -> Result<(), Violation> {
         let phase = self.round.injection.phase;
-        let limit = self.sessions.settings.limit;
         if phase == Phase::SetUp {
-            return load.wait_for(LoadState::Known, limit);
+            return Ok(());
         }
-        load.wait_for(LoadState::Running, limit)?;
         self.deployment.wait_until_complete()?;
         match phase {
             Phase::SetUp | Phase::Io => {}
