@@ -1,7 +1,7 @@
 //! Programs without DOCA as clients of real deployments: NBD clients, file systems, a database, and virtual machines, over zero_copy and over
 //! gga_offload, some while parts of the deployment are killed and restarted.
 //!
-//! `.ci/volume` and `.ci/guest` install the programs and run these tests; `cargo test` alone reports them as ignored. A test that cannot run on
+//! `.ci/volume` installs the programs and runs these tests; `cargo test` alone reports them as ignored. A test that cannot run on
 //! this machine is NOT RUN, which is a failure with `CI` set.
 
 mod database;
