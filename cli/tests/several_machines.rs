@@ -502,6 +502,15 @@ impl Capture {
     }
 }
 
+/// Ends [`Capture::count`] when it is dropped, also by a panic.
+struct Done<'a>(&'a AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 /// Searches all packets of this machine during a validation for the contents of its blocks.
 fn blocks_in_the_clear() -> Result<(), Failed> {
     let directory = tempfile::tempdir()?;
@@ -534,8 +543,9 @@ fn blocks_in_the_clear() -> Result<(), Failed> {
         let is_done = AtomicBool::new(false);
         let found = std::thread::scope(|scope| {
             let capturing = scope.spawn(|| capture.count(&word, &is_done));
+            let done = Done(&is_done);
             let report = document(near.initiator(&[&VALIDATION[..], &content].concat()));
-            is_done.store(true, Ordering::Release);
+            drop(done);
             expect(&report["operation_count"], 640)?;
             capturing.join().map_err(|_| Failed::from("a panic"))
         })?;
