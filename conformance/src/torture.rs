@@ -24,6 +24,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use deployment::implementation::Implementation;
+use deployment::sandbox::Sandbox;
 use serde::Serialize;
 
 use crate::matrix::Layout;
@@ -31,7 +32,6 @@ use crate::processes;
 use crate::report::{Case, Outcome, Report, seconds};
 use crate::stall::StallWatch;
 use crate::violation::Violation;
-use deployment::sandbox::Sandbox;
 use run::Run;
 
 /// Number of violations of an attack after which it is not repeated, because each violation keeps its directory.
@@ -329,11 +329,10 @@ pub fn run(
                         break;
                     }
                     let seed = settings.seed.wrapping_add(round);
-                    let attack = (&attacks[index], index);
-                    let mut attempts = 0..ATTEMPTS;
-                    while attempts.next().is_some() && !interrupted() {
-                        let on = (settings, &stalls);
-                        if !run_attack(on, attack, seed, &totals, progress) {
+                    let (on, attack) = ((settings, &stalls), (&attacks[index], index));
+                    for _ in 0..ATTEMPTS {
+                        let is_stalled = run_attack(on, attack, seed, &totals, progress);
+                        if !is_stalled || interrupted() {
                             break;
                         }
                     }

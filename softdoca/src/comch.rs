@@ -196,11 +196,7 @@ impl Client {
     }
 
     fn try_call(&self, ctx: &Ctx, pe: &Pe) -> Result<Link> {
-        let function = self.device.model().pci.to_string();
-        let name = frame::socket_name(&function, &self.name);
-        let socket = Socket::connect(&RuntimeDir::get()?, &name)?;
-        let lifeline =
-            frame::send_hello(&socket, &function, &self.name, self.control.max_message())?;
+        let (socket, lifeline) = call(&self.device, &self.name, self.control.max_message())?;
         pe.watch(socket.as_fd(), ctx, SOCKET, Urgency::Message)?;
         Ok(Link::Waiting { socket, lifeline })
     }
@@ -212,18 +208,13 @@ impl Client {
             return;
         };
         let expected = self.control.max_message();
-        let failure = match frame::receive_answer(socket) {
-            Arrival::Waiting => return,
-            Arrival::Received(Answer::Accepted { max_message }) if max_message == expected => None,
-            Arrival::Received(Answer::Accepted { max_message }) => Some(format!(
+        let failure = match answer(socket) {
+            None => return,
+            Some(Ok(max_message)) if max_message == expected => None,
+            Some(Ok(max_message)) => Some(format!(
                 "its largest message is {max_message} bytes, the client's {expected}"
             )),
-            Arrival::Received(Answer::Refused { code, reason }) => {
-                let name = Error::from_code(code).map_or("an unknown error", Error::name);
-                Some(format!("it refused with {name}: {reason:?}"))
-            }
-            Arrival::Gone => Some("it has gone".to_owned()),
-            Arrival::Faulty(reason) => Some(format!("its answer is faulty: {reason}")),
+            Some(Err(reason)) => Some(reason),
         };
         let Link::Waiting { socket, lifeline } = std::mem::take(&mut *link) else {
             return;
@@ -619,6 +610,29 @@ impl Server {
             }
         }
     }
+}
+
+/// Connects to the server `name` of a client's device, and sends the hello. Returns the socket and its lifeline.
+fn call(device: &Device, name: &str, max_message: u32) -> Result<(Socket, OwnedFd)> {
+    let function = device.model().pci.to_string();
+    let socket = frame::socket_name(&function, name);
+    let socket = Socket::connect(&RuntimeDir::get()?, &socket)?;
+    let lifeline = frame::send_hello(&socket, &function, name, max_message)?;
+    Ok((socket, lifeline))
+}
+
+/// The server's reply, if it has arrived: its largest message in bytes, or the reason why there is no connection.
+fn answer(socket: &Socket) -> Option<std::result::Result<u32, String>> {
+    Some(match frame::receive_answer(socket) {
+        Arrival::Waiting => return None,
+        Arrival::Received(Answer::Accepted { max_message }) => Ok(max_message),
+        Arrival::Received(Answer::Refused { code, reason }) => {
+            let name = Error::from_code(code).map_or("an unknown error", Error::name);
+            Err(format!("it refused with {name}: {reason:?}"))
+        }
+        Arrival::Gone => Err("it has gone".to_owned()),
+        Arrival::Faulty(reason) => Err(format!("its answer is faulty: {reason}")),
+    })
 }
 
 /// Checks that a client calls the server `name` for clients on `function`, and that there is room for it. An error has

@@ -58,7 +58,7 @@ enum Need {
 }
 
 impl Need {
-    /// What the machine lacks, if anything.
+    /// Why the requirement is not met on this machine; `None` if it is.
     fn missing(self) -> Option<String> {
         match self {
             Self::Program(program) => {

@@ -14,23 +14,21 @@ use doca_abi::doca_comm_channel_addr_t;
 use rustix::event::epoll;
 
 use super::control::Traffic;
-use super::frame::{self, Answer, Arrival, Frame, MAX_FRAME};
+use super::frame::{self, Arrival, Frame, MAX_FRAME};
 use super::{
-    Absence, Counter, MAX_MESSAGE_SIZE, MAX_RECV_QUEUE, check_caller, check_name,
+    Absence, Counter, MAX_MESSAGE_SIZE, MAX_RECV_QUEUE, MEMORIES, answer, check_caller, check_name,
     check_representor, listen, max_clients,
 };
 use crate::device::{Device, DeviceUse, Representor};
 use crate::error::{Error, Result};
 use crate::log;
-use crate::runtime::{Listener, RuntimeDir, Socket};
+use crate::runtime::{Listener, Socket};
 
 /// Queue size of an endpoint for which none was set.
 const DEFAULT_QUEUE: u16 = 64;
 /// Bytes of messages that a peer has not received, as far as the system's limit allows. Programs that ignore
 /// `DOCA_ERROR_AGAIN` rely on a queue of several messages.
 const SEND_BUFFER: usize = 1 << 20;
-/// Number of disconnected peers whose addresses remain valid, because programs use them once more.
-const MEMORIES: usize = 8;
 /// Number of times that a receive is repeated after a reset: it is reported before the messages that are left.
 const MOST_RESETS: usize = 8;
 
@@ -547,21 +545,17 @@ fn inactive() -> Error {
 
 /// Connects to a service, and sends the hello.
 fn call(device: &Device, name: &str, max_message: u16, sets: &Sets) -> Result<Link> {
-    let function = device.model().pci.to_string();
-    let socket = frame::socket_name(&function, name);
-    let socket = match Socket::connect(&RuntimeDir::get()?, &socket) {
-        Ok(socket) => socket,
-        Err(Error::Again) => {
-            return Ok(Link::Calling {
-                name: name.to_owned(),
-            });
+    match super::call(device, name, max_message.into()) {
+        Ok((socket, lifeline)) => {
+            grow(&socket);
+            sets.add(&socket)?;
+            Ok(Link::Waiting { socket, lifeline })
         }
-        Err(error) => return Err(error),
-    };
-    grow(&socket);
-    let lifeline = frame::send_hello(&socket, &function, name, max_message.into())?;
-    sets.add(&socket)?;
-    Ok(Link::Waiting { socket, lifeline })
+        Err(Error::Again) => Ok(Link::Calling {
+            name: name.to_owned(),
+        }),
+        Err(error) => Err(error),
+    }
 }
 
 /// Requests a larger send buffer; the system's default also works.
@@ -626,9 +620,9 @@ impl State {
         let Link::Waiting { socket, .. } = &linked.link else {
             return;
         };
-        let reason = match frame::receive_answer(socket) {
-            Arrival::Waiting => return,
-            Arrival::Received(Answer::Accepted { max_message }) => {
+        let reason = match answer(socket) {
+            None => return,
+            Some(Ok(max_message)) => {
                 let Link::Waiting { socket, lifeline } =
                     std::mem::replace(&mut linked.link, Link::Ended)
                 else {
@@ -642,12 +636,7 @@ impl State {
                 };
                 return;
             }
-            Arrival::Received(Answer::Refused { code, reason }) => {
-                let name = Error::from_code(code).map_or("an unknown error", Error::name);
-                format!("it refused with {name}: {reason:?}")
-            }
-            Arrival::Gone => "it has gone".to_owned(),
-            Arrival::Faulty(reason) => format!("its answer is faulty: {reason}"),
+            Some(Err(reason)) => reason,
         };
         log::warn!("cannot connect to the service: {reason}");
         self.end(index);
@@ -796,26 +785,17 @@ impl Sets {
     }
 
     fn add_listener(&self, listener: &Listener) -> Result<()> {
-        let data = epoll::EventData::new_u64(0);
-        epoll::add(&self.receive, listener, data, epoll::EventFlags::IN)?;
-        epoll::add(&self.service, listener, data, epoll::EventFlags::IN)?;
-        Ok(())
+        watch(&self.receive, listener, epoll::EventFlags::IN)?;
+        watch(&self.service, listener, epoll::EventFlags::IN)
     }
 
     fn add(&self, socket: &Socket) -> Result<()> {
         let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
-        let data = epoll::EventData::new_u64(0);
-        Ok(epoll::add(&self.receive, socket.as_fd(), data, flags)?)
+        watch(&self.receive, socket, flags)
     }
 
     fn add_lifeline(&self, lifeline: &OwnedFd) -> Result<()> {
-        let data = epoll::EventData::new_u64(0);
-        Ok(epoll::add(
-            &self.service,
-            lifeline,
-            data,
-            epoll::EventFlags::RDHUP,
-        )?)
+        watch(&self.service, lifeline, epoll::EventFlags::RDHUP)
     }
 
     /// Adds or removes a connection whose socket is full or not any more.
@@ -823,18 +803,22 @@ impl Sets {
         if *is_full == wanted {
             return;
         }
-        let data = epoll::EventData::new_u64(0);
         *is_full = match wanted {
-            true => epoll::add(&self.send, socket.as_fd(), data, epoll::EventFlags::OUT).is_ok(),
-            false => epoll::delete(&self.send, socket.as_fd()).is_err(),
+            true => watch(&self.send, socket, epoll::EventFlags::OUT).is_ok(),
+            false => epoll::delete(&self.send, socket).is_err(),
         };
     }
 
     /// Removes a connection from all sets, before it is closed.
     fn remove(&self, socket: &Socket, lifeline: &OwnedFd) {
         // Most connections are in some of the sets only.
-        let _ = epoll::delete(&self.receive, socket.as_fd());
-        let _ = epoll::delete(&self.send, socket.as_fd());
+        let _ = epoll::delete(&self.receive, socket);
+        let _ = epoll::delete(&self.send, socket);
         let _ = epoll::delete(&self.service, lifeline);
     }
+}
+
+/// Adds a descriptor to a set, which only tells whether one of its descriptors is ready.
+fn watch(set: &OwnedFd, fd: impl AsFd, flags: epoll::EventFlags) -> Result<()> {
+    Ok(epoll::add(set, fd, epoll::EventData::new_u64(0), flags)?)
 }
