@@ -56,8 +56,8 @@ enum Client {
 #[derive(Debug)]
 pub(super) struct Untried {
     addresses: std::vec::IntoIter<SocketAddr>,
-    /// `true` if an earlier address has refused the connection: the server may be starting there.
-    was_refused: bool,
+    /// Why an attempt at an earlier address failed, if the server may be reachable there later.
+    obstacle: Option<&'static str>,
     /// Time at which the current attempt is abandoned; `None` for the last address.
     next_at: Option<Instant>,
 }
@@ -66,7 +66,7 @@ impl Untried {
     pub(super) fn new(addresses: Vec<SocketAddr>) -> Self {
         Self {
             addresses: addresses.into_iter(),
-            was_refused: false,
+            obstacle: None,
             next_at: None,
         }
     }
@@ -188,12 +188,12 @@ impl TcpClientChannel {
                     return Ok(());
                 }
                 Err(error) => {
-                    untried.was_refused |= error.kind() == io::ErrorKind::ConnectionRefused;
+                    untried.obstacle = untried.obstacle.or(obstacle(&error));
                     last = error;
                 }
             }
         }
-        self.exhausted(untried.was_refused, last)
+        self.exhausted(untried.obstacle, last)
     }
 
     /// Handles a failed attempt: tries the next address.
@@ -207,24 +207,29 @@ impl TcpClientChannel {
         let Client::Connecting(_, mut untried) = state else {
             return Err(self.failure(error));
         };
-        untried.was_refused |= error.kind() == io::ErrorKind::ConnectionRefused;
+        untried.obstacle = untried.obstacle.or(obstacle(&error));
         if untried.addresses.as_slice().is_empty() {
-            return self.exhausted(untried.was_refused, error);
+            return self.exhausted(untried.obstacle, error);
         }
         tracing::debug!("{}: {error}; trying its next address", self.peer);
         self.start_first(untried)
     }
 
-    /// Handles the failure of the last address. A refused connection is retried, because the server may be starting.
+    /// Handles the failure of the last address. All addresses are tried again if the server may be reachable later at
+    /// one of them.
     ///
     /// # Errors
     ///
     /// Any other error is final.
-    fn exhausted(&mut self, was_refused: bool, error: io::Error) -> Result<(), Failure> {
-        if !was_refused {
+    fn exhausted(
+        &mut self,
+        obstacle: Option<&'static str>,
+        error: io::Error,
+    ) -> Result<(), Failure> {
+        let Some(obstacle) = obstacle else {
             return Err(self.failure(error));
-        }
-        self.try_again("nothing listens at this address: start it first, or correct the address");
+        };
+        self.try_again(obstacle);
         Ok(())
     }
 
@@ -239,6 +244,23 @@ impl TcpClientChannel {
             ErrorCode::CONNECTION_ABORTED,
             format!("cannot connect to the {}: {error}", self.peer),
         )
+    }
+}
+
+/// Why the server could not be reached, and what to do, if it may be reachable later: it or its machine may be starting.
+fn obstacle(error: &io::Error) -> Option<&'static str> {
+    use io::ErrorKind::{
+        ConnectionRefused, ConnectionReset, HostUnreachable, NetworkDown, NetworkUnreachable,
+        TimedOut,
+    };
+    match error.kind() {
+        ConnectionRefused => {
+            Some("nothing listens at this address: start it first, or correct the address")
+        }
+        HostUnreachable | NetworkDown | NetworkUnreachable | TimedOut | ConnectionReset => Some(
+            "its machine cannot be reached: start it, connect it to the network, or correct the address",
+        ),
+        _ => None,
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod degraded_mode;
 pub mod session;
+mod trouble;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,6 +25,7 @@ use doca::{Connection, Device, ErrorCode, Mmap};
 use metrics::{Metrics, WorkerMetrics};
 use role_formats::superblocks::Superblocks;
 use session::{Action, Event, Job, Layout, Memory, Session};
+use trouble::Trouble;
 use wire::control::{Payload, RdmaConnectionDetails, RdmaConnectionRole};
 use wire::release::Release;
 
@@ -135,9 +137,10 @@ pub struct ServiceFlags {
     #[arg(long, value_name = "NAME", default_value = "doca_storage_comch", value_parser = channel_name)]
     pub command_channel_name: String,
 
-    /// Timeout of a control operation, in seconds or with a unit such as 2m
-    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = duration)]
-    pub control_timeout: Duration,
+    /// Timeout of a control operation, in seconds or with a unit such as 2m [default: 5]. If given, it also limits the
+    /// wait for connections to the targets, which has no limit otherwise
+    #[arg(long, value_name = "SECONDS", value_parser = duration)]
+    pub control_timeout: Option<Duration>,
 
     /// Time without a completion while I/Os are in flight, in seconds or with a unit such as 2m, before the session is
     /// abandoned; 0 is unlimited
@@ -166,7 +169,16 @@ pub struct ServiceFlags {
     pub sessions: SessionFlags,
 }
 
+/// Timeout of a control operation without `--control-timeout`.
+const CONTROL_TIMEOUT: Duration = Duration::from_secs(5);
+
 impl ServiceFlags {
+    /// Timeout of a control operation.
+    #[must_use]
+    pub fn control_timeout(&self) -> Duration {
+        self.control_timeout.unwrap_or(CONTROL_TIMEOUT)
+    }
+
     /// Timeouts for lack of progress while I/Os are served.
     #[must_use]
     pub fn limits(&self) -> Limits {
@@ -286,11 +298,11 @@ pub fn run<S: Service>(
                 .cloned()
                 .map(|address| TcpClientChannel::connect(address).with_tls(tls.clone()))
                 .collect(),
-            session: Session::new(layout.clone(), cpu_count, flags.control_timeout)
+            session: Session::new(layout.clone(), cpu_count, flags.control_timeout())
                 .with_limits(flags.init_limits)
                 .with_protocol(flags.protocol.protocol),
             refused: Quota::refused_requests(),
-            troubles: vec![None; addresses.len()],
+            troubles: vec![Trouble::default(); addresses.len()],
             job: JobRunner::default(),
             waiter: Waiter::new(environment.shutdown.clone()),
             shutdown: environment.shutdown.clone(),
@@ -299,7 +311,7 @@ pub fn run<S: Service>(
             flags,
             reports: Vec::new(),
             rejoin_attempts: RejoinAttempts::new(),
-            superblocks: Superblocks::new(addresses.len(), flags.control_timeout),
+            superblocks: Superblocks::new(addresses.len(), flags.control_timeout()),
             awaited: None,
             quiet_until: None,
             has_client_left: false,
@@ -319,7 +331,7 @@ struct App<'a, S: Service> {
     session: Session<S::Layout>,
     refused: Quota,
     /// By target: the last reported failure to connect.
-    troubles: Vec<Option<Failure>>,
+    troubles: Vec<Trouble>,
     job: JobRunner<Memory>,
     waiter: Waiter,
     shutdown: Shutdown,
@@ -397,7 +409,9 @@ impl<S: Service> App<'_, S> {
         for storage in &self.storage {
             tracing::info!("connecting to the {}", storage.peer());
         }
-        self.session.begin_connecting(silent_since);
+        if self.flags.control_timeout.is_some() {
+            self.session.begin_connecting(silent_since);
+        }
         loop {
             self.detach_lost();
             while let Some(action) = self.session.poll_action() {
@@ -497,7 +511,7 @@ impl<S: Service> App<'_, S> {
             }
             Action::Do(Job::Quiesce) => {
                 self.service.quiesce();
-                self.quiet_until = Some(Instant::now() + self.flags.control_timeout);
+                self.quiet_until = Some(Instant::now() + self.flags.control_timeout());
             }
             Action::Do(Job::Verify(targets)) => {
                 let outcome = self.service.verifier(&targets).map(Outcome::Verified);
@@ -546,7 +560,7 @@ impl<S: Service> App<'_, S> {
         };
         if let Some(target) = self.superblocks.late(now) {
             let waiting = "its answer that it has persisted its superblock";
-            let late = Failure::timed_out(waiting, self.flags.control_timeout);
+            let late = Failure::timed_out(waiting, self.flags.control_timeout());
             if !self.session.may_lose(target) {
                 let failure = late.context(self.storage[target].peer());
                 self.superblocks.forget(target);
@@ -613,14 +627,15 @@ impl<S: Service> App<'_, S> {
             // Further attempts usually fail in the same way.
             if !self.session.is_connected(target)
                 && let Some(trouble) = storage.trouble()
-                && self.troubles[target].as_ref() != Some(trouble)
+                && self.troubles[target].is_news(trouble, now)
             {
                 let why = trouble.message.clone();
-                tracing::warn!(
-                    "{why}; trying again until {:?} after the start (--control-timeout)",
-                    self.flags.control_timeout
-                );
-                self.troubles[target] = Some(trouble.clone());
+                match self.flags.control_timeout {
+                    Some(limit) => tracing::warn!(
+                        "{why}; trying again until {limit:?} after the start (--control-timeout)"
+                    ),
+                    None => tracing::warn!("{why}; trying again until it succeeds"),
+                }
                 self.session.handle(Event::Unreachable { target, why }, now);
             }
             quiet &= matches!(event, Ok(None));
@@ -658,7 +673,7 @@ impl<S: Service> App<'_, S> {
             self.session.handle(event, now);
         }
         if let Some(degraded_mode) = self.service.degraded_mode() {
-            let timeout = self.flags.control_timeout;
+            let timeout = self.flags.control_timeout();
             let (session, storage) = (&mut self.session, &mut self.storage);
             quiet &= !self
                 .rejoin_attempts
@@ -756,7 +771,7 @@ impl<S: Service> App<'_, S> {
             Job::PrepareMemory(memory) => {
                 let (device, export) = (self.device.clone(), memory.mmap_export_blob.clone());
                 let waker = self.shutdown.waker().clone();
-                let within = self.flags.control_timeout;
+                let within = self.flags.control_timeout();
                 return self.job.import(memory, device, export, within, waker);
             }
             Job::CreateWorker {
@@ -786,7 +801,7 @@ impl<S: Service> App<'_, S> {
                 self.begin(context_index, command)?;
             }
             Job::StartWorkers { consumers } => {
-                let within = self.flags.control_timeout;
+                let within = self.flags.control_timeout();
                 for (worker, &consumer) in self.workers.iter_mut().zip(&consumers) {
                     worker.begin(Command::Prepare { consumer, within }, within + WORKER_GRACE)?;
                 }
@@ -794,7 +809,7 @@ impl<S: Service> App<'_, S> {
                 return Ok(());
             }
             Job::StopWorkers => {
-                let within = self.flags.control_timeout + WORKER_GRACE;
+                let within = self.flags.control_timeout() + WORKER_GRACE;
                 for worker in &mut self.workers {
                     worker.begin_stop(within)?;
                 }
@@ -842,7 +857,7 @@ impl<S: Service> App<'_, S> {
     }
 
     fn leave_comch(&mut self) -> Result<(), Failure> {
-        let within = self.flags.control_timeout + WORKER_GRACE;
+        let within = self.flags.control_timeout() + WORKER_GRACE;
         for worker in &mut self.workers {
             worker.begin(Command::LeaveComch, within)?;
         }
@@ -872,7 +887,7 @@ impl<S: Service> App<'_, S> {
             metrics: self.metrics.worker(core),
         })?;
         let waker = self.shutdown.waker().clone();
-        let within = self.flags.control_timeout;
+        let within = self.flags.control_timeout();
         let worker = Worker::begin_spawn(index, core, waker, within, create)?;
         self.workers.push(worker);
         Ok(())
@@ -884,6 +899,6 @@ impl<S: Service> App<'_, S> {
             .and_then(|index| self.workers.get_mut(index));
         let worker =
             worker.ok_or_else(|| Failure::invalid(format!("there is no worker {index}")))?;
-        worker.begin(command, self.flags.control_timeout + WORKER_GRACE)
+        worker.begin(command, self.flags.control_timeout() + WORKER_GRACE)
     }
 }

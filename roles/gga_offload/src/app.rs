@@ -235,7 +235,7 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
         scrub_rate: flags.scrub_rate,
         recover_every: flags.trigger_recovery_read_every_n,
         waker: environment.shutdown.waker().clone(),
-        stall_timeout: flags.service.control_timeout / 2,
+        stall_timeout: flags.service.control_timeout() / 2,
         parking_timeout: parking_timeout(flags.service.io_timeout.0),
         history: Rc::clone(&history),
         rejoining: None,

@@ -210,7 +210,7 @@ mod tests {
         );
         assert_eq!(flags.storage_server.port(), 12345);
         assert_eq!(flags.service.command_channel_name, "doca_storage_comch");
-        assert_eq!(flags.service.control_timeout, Duration::from_secs(5));
+        assert_eq!(flags.service.control_timeout(), Duration::from_secs(5));
     }
 
     #[test]

@@ -659,6 +659,27 @@ fn refused_connection_is_retried_until_the_control_timeout() {
     );
 }
 
+/// Without `--control-timeout`, a service waits for a target that is started later, for longer than the default timeout
+/// of a control operation.
+#[test]
+fn service_waits_for_its_target_without_a_limit() {
+    let target = TcpListener::bind("127.0.0.1:0").expect("free port");
+    let address = target.local_addr().expect("address");
+    drop(target);
+    let mut service = start(address.port(), "");
+    service
+        .process
+        .wait_for("warned", TIMEOUT, |log| {
+            log.contains("nothing listens").then_some(())
+        })
+        .expect("a warning");
+    std::thread::sleep(Duration::from_secs(6));
+    assert!(!service.process.has_ended(), "it waits");
+    let target = TcpListener::bind(address).expect("the same port");
+    let (_stream, _) = target.accept().expect("connected");
+    drop(connect(&service));
+}
+
 #[test]
 fn requests_are_forwarded_and_answered() {
     let mut world = World::new("");
