@@ -227,8 +227,10 @@ impl Membership {
         self.advance();
     }
 
-    /// Has a detached target that is online again confirm its superblock again.
-    pub fn replace(&mut self, target: Target) {
+    /// Forgets what a target has confirmed that was detached and is still a member. Another service may use the target
+    /// before it is back, and overwrite the superblock that the other members' next one would rely on: a confirmation
+    /// holds only while the target is connected.
+    pub fn disconnected(&mut self, target: Target) {
         self.confirmed.remove(target);
     }
 
@@ -594,6 +596,21 @@ mod tests {
         assert!(set.is_committed());
     }
 
+    /// Another service may have used the target in the meantime.
+    #[test]
+    fn epoch_is_not_committed_while_a_target_that_has_prepared_for_it_is_disconnected() {
+        let mut set = set(Targets::ALL);
+        persist_all(&mut set);
+        set.exclude(Target::Data2);
+        let prepared = set.superblock_of(Target::Data1);
+        persist(&mut set, Target::DataP);
+        set.disconnected(Target::DataP);
+        persist(&mut set, Target::Data1);
+        assert_eq!(set.superblock_of(Target::Data1), prepared);
+        persist(&mut set, Target::DataP);
+        assert_eq!(set.superblock_of(Target::Data1).epoch, prepared.next);
+    }
+
     /// The other members may not have received the epoch that they were preparing for: members that have received it
     /// would seem to be ahead of them.
     #[test]
@@ -627,7 +644,6 @@ mod tests {
         persist(&mut set, Target::Data2);
         assert!(set.is_committed());
 
-        set.replace(Target::DataP);
         assert!(
             !set.include(Target::DataP),
             "its old superblock is on its disk"
@@ -645,10 +661,8 @@ mod tests {
         let mut set = set(Targets::ALL);
         persist_all(&mut set);
         set.exclude(Target::Data1);
-        set.replace(Target::Data1);
         persist(&mut set, Target::Data1);
         set.exclude(Target::Data1);
-        set.replace(Target::Data1);
         assert!(!set.include(Target::Data1));
         persist(&mut set, Target::Data1);
         assert!(set.include(Target::Data1));

@@ -586,6 +586,8 @@ impl Set {
                 inner.departed = Some(had.epoch);
                 membership.exclude(target);
             }
+        } else if let Some(membership) = &mut inner.membership {
+            membership.disconnected(target);
         }
         if is_degraded {
             tracing::warn!("detached storage target {name}, going on without it: {why}");
@@ -732,9 +734,6 @@ impl Set {
         if inner.redundancy.view().generation != generation {
             return false;
         }
-        if let Some(membership) = &mut inner.membership {
-            membership.replace(target);
-        }
         if !has_kept {
             // The target is rebuilt completely.
             inner.stored[target.number()] = Stamp::UNWRITTEN;
@@ -770,7 +769,8 @@ impl Set {
     /// Records that a target has persisted this superblock.
     pub fn persisted(&self, target: Target, superblock: Superblock) {
         let mut inner = self.inner();
-        if let Some(membership) = &mut inner.membership {
+        let is_online = !inner.redundancy.view().offline.contains(target);
+        if let Some(membership) = inner.membership.as_mut().filter(|_| is_online) {
             membership.persisted(target, superblock);
             let committed = membership.is_committed();
             self.is_committed.store(committed, Ordering::Release);
@@ -1505,6 +1505,35 @@ pub(super) mod tests {
         assert!(admit(Epoch { id, ..own }).is_err());
         assert_eq!(admit(own), Ok(true));
         assert_eq!(admit(Epoch::NONE), Ok(true));
+    }
+
+    /// While a target is disconnected, another service may use it, and overwrite what it had confirmed to this one.
+    #[test]
+    fn epoch_is_committed_only_while_all_members_are_connected() {
+        let set = open_set(1, &[]);
+        set.detach(STALE, "test");
+        let persist = |target| {
+            let superblock = set.superblock_of(target).expect("it is online");
+            set.persisted(target, superblock);
+            superblock
+        };
+        let prepared = persist(Target::DataP);
+        set.detach(Target::Data1, "test");
+        set.detach(Target::DataP, "test");
+        set.persisted(Target::DataP, prepared);
+        acknowledge(&set);
+        rejoin(&set, Target::Data1, true);
+        persist(Target::Data1);
+        let now = set.superblock_of(Target::Data1).expect("it is online");
+        assert_ne!(
+            now.epoch, prepared.next,
+            "data_p has not confirmed it again"
+        );
+        acknowledge(&set);
+        rejoin(&set, Target::DataP, true);
+        persist(Target::DataP);
+        let now = set.superblock_of(Target::Data1).expect("it is online");
+        assert_eq!(now.epoch, prepared.next);
     }
 
     /// A set of unwritten blocks is rebuilt without writes to its targets.
