@@ -19,7 +19,7 @@ use crate::endpoint::Endpoint;
 use crate::engine::{Engine, Geometry, IoError};
 use crate::link::{Command, Link, Progress, Requester, Shared};
 use crate::queue::{Parts, Queue};
-use crate::session::{Action, Driver, Event, SessionConfig, SessionError};
+use crate::session::{Action, BATCH_SIZE, Driver, Event, SessionConfig, SessionError};
 use crate::{CloseError, Config, OpenError};
 
 /// Polling interval of contexts that are starting.
@@ -288,6 +288,7 @@ impl Control {
             halt_timeout: self.config.control_timeout,
             features: FEATURE_FLUSH | FEATURE_VERIFIER,
             release: self.config.release,
+            batch_size: BATCH_SIZE,
         };
         let driver = match Driver::connect(&self.device, &self.config.service, config) {
             Ok(driver) => driver,

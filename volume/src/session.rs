@@ -295,10 +295,12 @@ pub struct SessionConfig {
     pub features: u32,
     /// Release of the protocol to use.
     pub release: Release,
+    /// Batch size requested from services of 3.0, in receive tasks; other releases have none.
+    pub batch_size: u32,
 }
 
-/// Batch size requested from services of 3.0, in receive tasks: 1, so that each task is resubmitted immediately.
-const BATCH_SIZE: u32 = 1;
+/// Batch size of a client that submits each receive task again at once.
+pub const BATCH_SIZE: u32 = 1;
 
 /// The outstanding request.
 #[derive(Clone, Copy, Debug)]
@@ -410,7 +412,8 @@ impl Session {
             Event::ConsumerExpired(id) => self.consumer_expired(now, id),
             Event::Opened(init) => {
                 if self.state == State::Opening {
-                    let request = Payload::init_storage_of(self.config.release, init, BATCH_SIZE);
+                    let request =
+                        Payload::init_storage_of(self.config.release, init, self.config.batch_size);
                     self.request(now, State::Initialising, request);
                 }
             }
@@ -881,6 +884,7 @@ mod tests {
                 halt_timeout: HALT,
                 features: 0,
                 release: Release::default(),
+                batch_size: BATCH_SIZE,
             };
             Self {
                 session: Session::new(config),

@@ -15,7 +15,8 @@ const BYTES_PER_TRANSACTION: u64 = 4 << 10;
 /// Limits of an `init_storage_request`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Args)]
 pub struct InitLimits {
-    /// Most transactions per core that a session may ask for. A service asks its targets for twice as many as its initiator asks for
+    /// Most transactions per core of a session. A service has twice as many as its initiator asks for, and asks its
+    /// targets for as many; because of the queues of Comch, its initiator cannot ask for more than 4000
     #[arg(long, value_name = "COUNT", default_value = "8192", value_parser = nonzero_u32)]
     pub max_transactions: u32,
 

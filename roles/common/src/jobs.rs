@@ -120,8 +120,8 @@ impl<I> JobRunner<I> {
         }
     }
 
-    /// Advances the job, and returns a completed step. `take` is called with each worker's reply, and returns the
-    /// export in it.
+    /// Advances the job, and returns a completed step. `take` is called with each worker's index and reply, and returns
+    /// the export in it.
     ///
     /// # Errors
     ///
@@ -130,7 +130,7 @@ impl<I> JobRunner<I> {
         &mut self,
         workers: &mut [Worker<D>],
         now: Instant,
-        mut take: impl FnMut(Answer<D>) -> Option<Bytes>,
+        mut take: impl FnMut(usize, Answer<D>) -> Option<Bytes>,
     ) -> Result<Option<Completed<I>>, Failure> {
         let Some(mut step) = self.step.take() else {
             return Ok(None);
@@ -151,8 +151,8 @@ impl<I> JobRunner<I> {
                 }
             };
         }
-        let all = Worker::collect(workers, now, &mut self.failure, |answer| {
-            if let Some(export) = take(answer)
+        let all = Worker::collect(workers, now, &mut self.failure, |worker, answer| {
+            if let Some(export) = take(worker, answer)
                 && let Step::Replies(outcome) = &mut step
             {
                 *outcome = Outcome::Exported(export);

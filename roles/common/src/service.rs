@@ -8,6 +8,7 @@ mod degraded_mode;
 pub mod session;
 mod trouble;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -309,7 +310,7 @@ pub fn run<S: Service>(
             metrics: environment.metrics.clone(),
             device: device.clone(),
             flags,
-            reports: Vec::new(),
+            reports: BTreeMap::new(),
             rejoin_attempts: RejoinAttempts::new(),
             superblocks: Superblocks::new(addresses.len(), flags.control_timeout()),
             awaited: None,
@@ -338,7 +339,8 @@ struct App<'a, S: Service> {
     metrics: Metrics,
     device: Device,
     flags: &'a ServiceFlags,
-    reports: Vec<<S::DataPath as DataPath>::Report>,
+    /// By worker.
+    reports: BTreeMap<usize, <S::DataPath as DataPath>::Report>,
     rejoin_attempts: RejoinAttempts,
     superblocks: Superblocks,
     /// State of the superblocks that the session waits for, if any.
@@ -393,7 +395,7 @@ impl<S: Service> App<'_, S> {
             client.next_client(ended_well);
         }
         match result.and(ended) {
-            Ok(()) => Ok(reports),
+            Ok(()) => Ok(reports.into_values().collect()),
             Err(failure) if begun => Err(Broken::During(failure)),
             Err(failure) => Err(Broken::Before(failure)),
         }
@@ -834,16 +836,18 @@ impl<S: Service> App<'_, S> {
     /// Advances the current job, and returns its outcome when it has ended.
     fn finish_job(&mut self) -> Option<Result<Outcome, Failure>> {
         let reports = &mut self.reports;
-        let polled = self
-            .job
-            .poll(&mut self.workers, Instant::now(), |answer| match answer {
+        let polled = self.job.poll(
+            &mut self.workers,
+            Instant::now(),
+            |worker, answer| match answer {
                 Answer::Replied(Reply::Exported(export)) => Some(Bytes::from(export)),
                 Answer::Stopped(report) => {
-                    reports.push(report);
+                    reports.insert(worker, report);
                     None
                 }
                 Answer::Replied(Reply::Done) | Answer::Created => None,
-            });
+            },
+        );
         let outcome = polled.and_then(|completed| match completed {
             None => Ok(None),
             Some(Completed::Job(outcome)) => Ok(Some(outcome)),

@@ -312,17 +312,17 @@ impl<D: DataPath> Worker<D> {
         Ok(Some(answer))
     }
 
-    /// Collects the answers expected from all workers; the first failure is stored in `failure`. Returns `true` if all
-    /// have arrived.
+    /// Collects the answers expected from all workers, in order of arrival, with the index of the worker; the first
+    /// failure is stored in `failure`. Returns `true` if all have arrived.
     pub fn collect(
         workers: &mut [Self],
         now: Instant,
         failure: &mut FirstFailure,
-        mut take: impl FnMut(Answer<D>),
+        mut take: impl FnMut(usize, Answer<D>),
     ) -> bool {
-        for worker in workers.iter_mut() {
+        for (index, worker) in workers.iter_mut().enumerate() {
             match worker.answer(now) {
-                Ok(Some(answer)) => take(answer),
+                Ok(Some(answer)) => take(index, answer),
                 Ok(None) => {}
                 Err(why) => failure.keep(why),
             }
@@ -740,6 +740,33 @@ mod tests {
             Ok(()),
             "the data path is gone when the worker is"
         );
+    }
+
+    /// Answers arrive in any order, and reports are printed in the order of the workers.
+    #[test]
+    fn answers_are_collected_with_the_index_of_their_worker() {
+        let mut workers = [worker().0, worker().0];
+        for worker in &mut workers {
+            worker.start().expect("started");
+        }
+        let mut collected = Vec::new();
+        for index in [1, 0] {
+            workers[index].begin_stop(TIMEOUT).expect("it runs");
+            let mut failure = FirstFailure::default();
+            while !Worker::collect(
+                &mut workers,
+                Instant::now(),
+                &mut failure,
+                |worker, answer| {
+                    assert!(matches!(answer, Answer::Stopped(_)));
+                    collected.push(worker);
+                },
+            ) {
+                std::thread::yield_now();
+            }
+            failure.outcome().expect("stopped");
+        }
+        assert_eq!(collected, [1, 0]);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use role_common::application::Environment;
 use role_common::flags::{self, GeneralFlags, OutputFlags, RoleFlags};
 use role_common::protocol::ProtocolFlags;
 use serde::Serialize;
-use volume::session::{Action, Driver, Event, SessionConfig};
+use volume::session::{Action, BATCH_SIZE, Driver, Event, SessionConfig};
 use wire::control::{FEATURE_FLUSH, StorageDetails};
 use wire::release::Release;
 
@@ -57,6 +57,15 @@ pub struct Flags {
     /// Number of concurrent transactions per worker
     #[arg(long, value_name = "N", default_value = "64", value_parser = transaction_count)]
     pub transaction_count: u32,
+
+    /// The name of --transaction-count until 3.1; only with --protocol 3.0 or 3.1
+    #[arg(long, value_name = "N", conflicts_with = "transaction_count", value_parser = transaction_count)]
+    pub task_count: Option<u32>,
+
+    /// Number of receive tasks that 3.0 submits together, to which the service adapts its queues; only with --protocol
+    /// 3.0. This initiator submits each task at once [default: 1]
+    #[arg(long, value_name = "N", value_parser = batch_size)]
+    pub batch_size: Option<u32>,
 
     /// Name of the service's Comch server to connect to
     #[arg(long, value_name = "NAME", default_value = "doca_storage_comch", value_parser = flags::channel_name)]
@@ -172,6 +181,12 @@ impl Flags {
     pub fn release(&self) -> Release {
         self.protocol.protocol.chosen().unwrap_or_default()
     }
+
+    /// Number of concurrent transactions per worker.
+    #[must_use]
+    pub fn transactions(&self) -> u32 {
+        self.task_count.unwrap_or(self.transaction_count)
+    }
 }
 
 impl RoleFlags for Flags {
@@ -200,6 +215,16 @@ impl RoleFlags for Flags {
                 "--local-io-region-size: with --protocol 3.0, expected none: the local region is as large as the storage",
             ));
         }
+        if self.task_count.is_some() && !matches!(self.release(), Release::V3_0 | Release::V3_1) {
+            return Err(Failure::invalid(
+                "--task-count: expected --protocol 3.0 or 3.1, or --transaction-count, the name since 3.2",
+            ));
+        }
+        if self.batch_size.is_some() && self.release() != Release::V3_0 {
+            return Err(Failure::invalid(
+                "--batch-size: expected --protocol 3.0: later releases do not have it",
+            ));
+        }
         if self.flush_every != 0 && !self.execution_strategy.writes() {
             return Err(Failure::invalid(
                 "--flush-every needs an --execution-strategy that writes",
@@ -214,6 +239,10 @@ const MAX_TRANSACTIONS: u32 = 1 << 16;
 
 fn transaction_count(text: &str) -> Result<u32, String> {
     in_range(text, 1, u64::from(MAX_TRANSACTIONS)).map(|count| count as u32)
+}
+
+fn batch_size(text: &str) -> Result<u32, String> {
+    in_range(text, 1, u64::from(u8::MAX)).map(|count| count as u32)
 }
 
 fn blocks_per_io(text: &str) -> Result<u16, String> {
@@ -309,6 +338,10 @@ impl App {
                 FEATURE_FLUSH
             },
             release: flags.release(),
+            batch_size: flags
+                .batch_size
+                .unwrap_or(BATCH_SIZE)
+                .min(flags.transactions()),
         };
         Ok(Self {
             workers: Workers::new(
@@ -555,6 +588,39 @@ mod tests {
             (None, ProgressMode::Auto, OutputFormat::Text)
         );
         assert!(flags.check().is_ok());
+    }
+
+    #[test]
+    fn flags_of_earlier_releases_need_their_protocol() {
+        let flags = with(&[
+            "--protocol",
+            "3.0",
+            "--task-count",
+            "7",
+            "--batch-size",
+            "4",
+        ]);
+        let flags = flags.expect("flags of 3.0");
+        assert_eq!((flags.transactions(), flags.batch_size), (7, Some(4)));
+        let flags = with(&["--protocol", "3.1", "--task-count", "7"]).expect("a flag of 3.1");
+        assert_eq!((flags.transactions(), flags.batch_size), (7, None));
+        for wrong in [
+            &["--task-count", "7"][..],
+            &["--protocol", "3.2", "--task-count", "7"],
+            &["--protocol", "3.1", "--batch-size", "4"],
+            &["--protocol", "3.0", "--batch-size", "0"],
+            &[
+                "--protocol",
+                "3.0",
+                "--task-count",
+                "7",
+                "--transaction-count",
+                "7",
+            ],
+        ] {
+            let is_accepted = with(wrong).is_ok_and(|flags| flags.check().is_ok());
+            assert!(!is_accepted, "{wrong:?}");
+        }
     }
 
     #[test]

@@ -421,7 +421,7 @@ impl Storage {
                 blocks_per_io: flags.blocks_per_io,
                 local_region_size: flags.local_io_region_size,
                 is_mirrored: flags.release() == Release::V3_0,
-                transactions: flags.transaction_count,
+                transactions: flags.transactions(),
                 operations: flags.run_limit_operation_count,
             },
         )?;

@@ -1,6 +1,7 @@
 //! The target: its flags, and the program, which runs the session over a real control channel and real workers.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -425,7 +426,8 @@ struct App<'a> {
     /// Numbers of the workers as users of versions, in the order of the workers; empty without versions.
     owners: Vec<u32>,
     server: &'a Server,
-    statistics: Vec<CoreStatistics>,
+    /// By worker.
+    statistics: BTreeMap<usize, CoreStatistics>,
     environment: &'a Environment,
     refused: Quota,
     job: JobRunner<InitStorage>,
@@ -449,7 +451,7 @@ impl<'a> App<'a> {
             writes: Vec::new(),
             owners: Vec::new(),
             server,
-            statistics: Vec::new(),
+            statistics: BTreeMap::new(),
             environment,
             refused: Quota::refused_requests(),
             job: JobRunner::default(),
@@ -468,7 +470,7 @@ impl<'a> App<'a> {
             tracing::error!("{stuck}");
         }
         match result.and(ended) {
-            Ok(()) => Ok(self.statistics),
+            Ok(()) => Ok(self.statistics.into_values().collect()),
             Err(failure) if begun => Err(Broken::During(failure)),
             Err(failure) => Err(Broken::Before(failure)),
         }
@@ -645,16 +647,18 @@ impl<'a> App<'a> {
     /// Advances the current job, and returns its outcome when it has ended.
     fn finish_job(&mut self) -> Option<Result<Outcome, Failure>> {
         let statistics = &mut self.statistics;
-        let polled = self
-            .job
-            .poll(&mut self.workers, Instant::now(), |answer| match answer {
+        let polled = self.job.poll(
+            &mut self.workers,
+            Instant::now(),
+            |worker, answer| match answer {
                 Answer::Replied(Reply::Exported(export)) => Some(Bytes::from(export)),
                 Answer::Stopped(report) => {
-                    statistics.push(report);
+                    statistics.insert(worker, report);
                     None
                 }
                 Answer::Replied(Reply::Prepared) | Answer::Created => None,
-            });
+            },
+        );
         let outcome = polled.and_then(|completed| match completed {
             None => Ok(None),
             Some(Completed::Job(outcome)) => Ok(Some(outcome)),

@@ -650,8 +650,8 @@ fn away() {
     let (volume, mut queues) = deployment.open_with(config);
     let queue = &mut queues[0];
     write(queue, 0, &[1; 10]);
-    deployment.kill_service();
     let start = Instant::now();
+    deployment.kill_service();
     let buffer = queue.buffer(BLOCK);
     let (result, buffer) = run(queue, WRITE, 5, BLOCK, buffer);
     assert_eq!(result, Err(IoError::Disconnected));

@@ -848,7 +848,7 @@ impl<L: Layout> Session<L> {
         }
         if !(1..=MAX_TRANSACTIONS).contains(&transaction_count) {
             return Err(Failure::invalid(format!(
-                "transactions per core: expected 1 to {MAX_TRANSACTIONS}, got {transaction_count}"
+                "transactions per core: expected 1 to {MAX_TRANSACTIONS}, the limit of Comch, got {transaction_count}"
             )));
         }
         let doubled = InitStorage {

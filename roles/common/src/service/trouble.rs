@@ -34,7 +34,10 @@ mod tests {
 
     #[test]
     fn failure_is_logged_when_it_changes_and_once_a_minute() {
-        let refused = Failure::new(doca::ErrorCode::CONNECTION_ABORTED, "it refuses connections");
+        let refused = Failure::new(
+            doca::ErrorCode::CONNECTION_ABORTED,
+            "it refuses connections",
+        );
         let unreachable = Failure::new(doca::ErrorCode::CONNECTION_ABORTED, "there is no route");
         let begin = Instant::now();
         let mut trouble = Trouble::default();

@@ -202,12 +202,26 @@ fn progress_is_shown_if_requested() {
 /// The bytes of the messages are read at their documented offsets.
 #[test]
 fn messages_are_those_of_the_chosen_release() {
-    for (release, batch_size) in [(Release::V3_0, Some(1)), (Release::V3_1, None)] {
+    let cases = [
+        (Release::V3_0, &["--transaction-count", "4"][..], Some(1)),
+        (
+            Release::V3_0,
+            &["--task-count", "4", "--batch-size", "3"],
+            Some(3),
+        ),
+        (
+            Release::V3_0,
+            &["--task-count", "4", "--batch-size", "9"],
+            Some(4),
+        ),
+        (Release::V3_1, &["--task-count", "4"], None),
+    ];
+    for (release, flags, batch_size) in cases {
         let service = Service::start(Script {
             release,
             ..Script::default()
         });
-        let args = ["--protocol", release.name(), "--transaction-count", "4"];
+        let args = [&["--protocol", release.name()], flags].concat();
         Initiator::start(&service.channel, &args).end().passed();
         let record = service.record();
         let (init, batch) = record.requests[1]
