@@ -1,4 +1,7 @@
-//! `doca-storage set`: sets of targets, from their backing files, without running targets or services.
+//! `doca-storage set`: sets of targets, from their backing files, without running targets or services; and commands to a
+//! running service.
+
+mod service;
 
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
@@ -23,7 +26,9 @@ const EXAMPLES: &str = "\
 Examples:
   doca-storage set examine /var/lib/doca-storage/data_1.blocks
   doca-storage set examine --json data_1.blocks data_2.blocks data_p.blocks
-  doca-storage set verify data_1.blocks data_2.blocks data_p.blocks";
+  doca-storage set verify data_1.blocks data_2.blocks data_p.blocks
+  doca-storage set status
+  doca-storage set rebuild data_2 --socket /tmp/gga.control";
 
 const EXAMINE: &str = "\
 Nothing is written, and targets may use the files meanwhile. With two or three files of a set, a line below the table says what a service would do:
@@ -48,6 +53,8 @@ enum Command {
     Examine(Examine),
     /// Compare all chunks of the blocks of a set that no target uses
     Verify(Verify),
+    #[command(flatten)]
+    Service(service::Request),
 }
 
 #[derive(Debug, Args)]
@@ -78,6 +85,7 @@ pub fn run(options: &Options) -> ExitCode {
     let result = match &options.command {
         Command::Examine(examine) => examine.run(),
         Command::Verify(verify) => verify.run(),
+        Command::Service(request) => request.run(),
     };
     result.unwrap_or_else(|error| crate::conclude("set", &*error))
 }

@@ -19,6 +19,7 @@ mod migrate;
 mod nbd;
 #[path = "../../frontends/nbd/tests/support/client.rs"]
 mod nbd_client;
+mod operator;
 mod printed;
 mod protocol_page;
 mod record_replay;

@@ -14,7 +14,7 @@ use crate::support::{PROGRAM, Sandbox, TIMEOUT, default_deadline, text};
 use deployment::process::{Process, Signal};
 
 /// Parts of commands that are not run here, and the tests that run them.
-const ELSEWHERE: [(&str, &str); 36] = [
+const ELSEWHERE: [(&str, &str); 37] = [
     ("doca-storage up ", "up.rs"),
     (
         "cargo run --release -- ",
@@ -55,6 +55,7 @@ const ELSEWHERE: [(&str, &str); 36] = [
     ("curl", "metrics.rs"),
     (" set examine ", "set.rs: backing files of a set"),
     (" set verify ", "set.rs: backing files of a set"),
+    (" set status", "operator.rs"),
     (" sdk migrate ", "migrate.rs: programs of earlier releases"),
     ("conformance record", "record_replay.rs"),
     ("conformance replay", "record_replay.rs"),

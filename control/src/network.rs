@@ -233,10 +233,10 @@ impl fmt::Display for HostPort {
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// The path exists and is not a socket; it is not removed.
-    #[error("{0}: expected a socket or nothing, found a file; remove it, or give another --socket")]
+    #[error("{0}: expected a socket or nothing, found a file; remove it, or give another path")]
     NotASocket(PathBuf),
     /// Another process listens on the socket.
-    #[error("{0}: another process is listening there; stop it, or give another --socket")]
+    #[error("{0}: another process is listening there; stop it, or give another path")]
     InUse(PathBuf),
     /// Operating system error.
     #[error("{path}: {error}")]

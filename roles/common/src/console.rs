@@ -23,13 +23,14 @@ use metrics::SUPPRESSED_LOG_LINES;
 use serde::Serialize;
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::Layer as _;
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{Registry, reload};
 
-use crate::flags::{GeneralFlags, LogFormat, OutputFormat};
+use crate::flags::{GeneralFlags, LogFormat, LogLevel, OutputFormat};
 
 /// Exit status of a program whose output went to a pipe that was closed, as shells report SIGPIPE.
 const EXIT_CLOSED_PIPE: u8 = 141;
@@ -287,6 +288,26 @@ pub fn progress_bar(total: u64, unit: &'static str) -> ProgressBar {
 /// Crates whose messages `--sdk-log-level` selects: they correspond to NVIDIA's SDK.
 const SDK_TARGETS: [&str; 3] = ["doca", "doca_sys", "softdoca"];
 
+/// Levels of the installed subscriber.
+static LEVELS: OnceLock<Levels> = OnceLock::new();
+
+struct Levels {
+    handle: reload::Handle<Targets, Registry>,
+    /// The SDK's levels.
+    sdk: [(&'static str, LevelFilter); SDK_TARGETS.len()],
+}
+
+/// Changes the level of the program's own lines. Without effect before [`start_logs`].
+pub(crate) fn set_log_level(level: LogLevel) {
+    if let Some(levels) = LEVELS.get() {
+        let changed = Targets::new()
+            .with_default(level.filter())
+            .with_targets(levels.sdk);
+        // Fails only if the subscriber is gone.
+        let _ = levels.handle.reload(changed);
+    }
+}
+
 /// Starts logging with the levels of the flags. In a process that already logs (a test with several roles in it), only
 /// the SDK's level changes.
 pub(crate) fn start_logs(flags: &GeneralFlags, format: LogFormat) {
@@ -312,11 +333,15 @@ pub(crate) fn start_logs(flags: &GeneralFlags, format: LogFormat) {
             .map_event_format(|format| Limited::new(format, LogFormat::Json))
             .boxed(),
     };
+    let (levels, handle) = reload::Layer::new(levels);
     // Fails if a subscriber is already installed; its levels then remain in effect.
-    let _ = tracing_subscriber::registry()
+    let started = tracing_subscriber::registry()
         .with(levels)
         .with(layer)
         .try_init();
+    if started.is_ok() {
+        let _ = LEVELS.set(Levels { handle, sdk });
+    }
     if let Err(error) = doca::set_sdk_log_level(flags.sdk_log_level.number()) {
         tracing::warn!("--sdk-log-level has no effect: {error}");
     }

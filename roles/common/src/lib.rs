@@ -10,6 +10,7 @@
 pub mod application;
 pub mod background;
 pub mod console;
+pub mod control_socket;
 pub mod data_path;
 pub mod flags;
 pub mod init_limits;

@@ -9,6 +9,7 @@ pub mod session;
 mod trouble;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,7 @@ use wire::control::{Payload, RdmaConnectionDetails, RdmaConnectionRole};
 use wire::release::Release;
 
 use crate::application::{self, Broken, Environment, SessionFlags};
+use crate::control_socket::{ControlSocket, Operator};
 use crate::data_path::Limits;
 use crate::flags::{ClientTlsFlags, Timeout, channel_name, cpu, duration, timeout};
 use crate::init_limits::InitLimits;
@@ -153,6 +155,10 @@ pub struct ServiceFlags {
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = timeout)]
     pub idle_timeout: Timeout,
 
+    /// Unix socket for the commands of an operator (doca-storage set status, drain and so on), with mode 0600
+    #[arg(long, value_name = "PATH")]
+    pub control_socket: Option<PathBuf>,
+
     /// Limits of a session.
     #[command(flatten)]
     pub init_limits: InitLimits,
@@ -174,6 +180,21 @@ pub struct ServiceFlags {
 const CONTROL_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl ServiceFlags {
+    /// Starts the control socket, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// As [`ControlSocket::start`].
+    pub fn start_control_socket(
+        &self,
+        role: &'static str,
+        environment: &Environment,
+        operator: impl Operator + 'static,
+    ) -> Result<Option<ControlSocket>, Failure> {
+        let start = |path| ControlSocket::start(path, role, environment, Box::new(operator));
+        self.control_socket.as_deref().map(start).transpose()
+    }
+
     /// Timeout of a control operation.
     #[must_use]
     pub fn control_timeout(&self) -> Duration {

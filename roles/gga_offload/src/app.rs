@@ -3,7 +3,8 @@
 use std::array;
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -39,6 +40,7 @@ use wire::release::Release;
 use crate::data_path::slots::{StripeBuffer, StripeMemory};
 use crate::data_path::{self, AnyGgaDataPath, Commands, Setup, all_slots};
 use crate::layout::Striped;
+use crate::operator::{GgaOperator, LatestSet, scrub_interval};
 use crate::statistics::{self, COUNTS, GgaStatistics};
 
 const EXAMPLES: &str = "\
@@ -212,12 +214,22 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
         flags.data_2_storage.clone(),
         flags.data_p_storage.clone(),
     ];
-    let set = Arc::<Mutex<Option<Arc<Set>>>>::default();
+    let set = LatestSet::default();
+    let scrub_rate = Arc::new(AtomicU64::new(flags.scrub_rate));
+    let began = Instant::now();
+    let operator = GgaOperator {
+        set: set.clone(),
+        began,
+        scrub_rate: Arc::clone(&scrub_rate),
+        logical_block_size: flags.logical_block_size,
+    };
+    let _control_socket =
+        (flags.service).start_control_socket(crate::NAME, &environment, operator)?;
     environment.metrics.declare(&COUNTS, false);
-    let section_of = Arc::clone(&set);
+    let section_of = set.clone();
     environment
         .metrics
-        .add_section(move |page| match &*lock(&section_of) {
+        .add_section(move |page| match section_of.last() {
             Some(set) => statistics::write(page, &set.snapshot()),
             None => Ok(()),
         });
@@ -226,13 +238,13 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
         rebuild: Cell::new(flags.rebuild),
         scrub: Cell::new(plan_of(&flags)),
         known: Cell::default(),
-        began: Instant::now(),
+        scrub_rate,
+        began,
     });
     let gga = || GgaOffload {
         prepared: None,
         layout,
         matrix_type: flags.matrix_type,
-        scrub_rate: flags.scrub_rate,
         recover_every: flags.trigger_recovery_read_every_n,
         waker: environment.shutdown.waker().clone(),
         stall_timeout: flags.service.control_timeout() / 2,
@@ -248,7 +260,7 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
         &addresses,
         &environment,
         |cores| {
-            let summary = history.set().as_deref().map(Set::summary);
+            let summary = history.set.last().as_deref().map(Set::summary);
             let summary = summary.filter(|_| layout.format() == Format::StoredChunks);
             environment
                 .console
@@ -266,26 +278,16 @@ fn parking_timeout(io_timeout: Option<Duration>) -> Duration {
 
 /// State that outlives a session.
 struct History {
-    /// The set of the current or the previous session.
-    set: Arc<Mutex<Option<Arc<Set>>>>,
+    set: LatestSet,
     /// A target whose contents have to be discarded; `None` once the superblocks record that.
     rebuild: Cell<Option<Target>>,
     scrub: Cell<ScrubPlan>,
+    /// Maximum rate of a scrub in bytes of blocks per second.
+    scrub_rate: Arc<AtomicU64>,
     /// The storage of earlier sessions, if initiators have requested its verifier.
     known: Cell<KnownStorage>,
     /// Origin of all times.
     began: Instant,
-}
-
-impl History {
-    fn set(&self) -> Option<Arc<Set>> {
-        lock(&self.set).clone()
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // The locked value is only ever replaced as a whole.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Schedule of the first scrub. The interval between stripes is set later, when the block size is known.
@@ -310,8 +312,6 @@ struct GgaOffload {
     prepared: Option<Prepared>,
     layout: Striped,
     matrix_type: MatrixType,
-    /// Maximum rate of a scrub in bytes of blocks per second.
-    scrub_rate: u64,
     recover_every: u32,
     waker: Waker,
     stall_timeout: Duration,
@@ -522,8 +522,7 @@ impl Service for GgaOffload {
         let current = managed.then(|| assembly.stale.map_or(Targets::ALL, Targets::without));
         let mut plan = self.history.scrub.get();
         let block = u64::from(geometry.logical_block_size);
-        let nanoseconds = block.saturating_mul(1_000_000_000) / self.scrub_rate.max(1);
-        plan.interval = Duration::from_nanos(nanoseconds);
+        plan.interval = scrub_interval(block, self.history.scrub_rate.load(Ordering::Relaxed));
         let set = Set::new(
             StripeBitmap::new(volume.block_count),
             memory.core_count,
@@ -533,7 +532,7 @@ impl Service for GgaOffload {
             self.wake(),
         );
         let set = Arc::new(set);
-        *lock(&self.history.set) = Some(Arc::clone(&set));
+        self.history.set.begin(&set);
         self.prepared = Some(Prepared {
             memory: stripe_memory,
             initiator,
@@ -672,6 +671,7 @@ fn verifier_of_set(
 impl Drop for GgaOffload {
     /// Keeps the scrub plan for the next session, and warns of missed stripes.
     fn drop(&mut self) {
+        self.history.set.end();
         if let Some(prepared) = &self.prepared {
             self.history.scrub.set(prepared.set.scrub_plan());
             if self.stores_chunks() {

@@ -10,6 +10,7 @@ mod app;
 mod data_path;
 pub mod layout;
 pub mod offline;
+mod operator;
 mod statistics;
 
 use std::ffi::OsString;

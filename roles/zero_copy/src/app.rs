@@ -11,9 +11,11 @@ use control::verifier::{KnownStorage, Verifier};
 use doca::{Device, ErrorCode, Mmap};
 use metrics::{Count, Statistics};
 use role_common::application::Environment;
+use role_common::control_socket::{Command, Operator};
 use role_common::flags::{GeneralFlags, OutputFlags, RoleFlags, server_address};
 use role_common::service::session::{Layout, Memory};
 use role_common::service::{self, Service, ServiceFlags, WorkerSetup};
+use serde_json::{Map, Value};
 use wire::control::{FEATURE_FLUSH, FEATURE_VERIFIER, StorageDetails};
 
 use crate::data_path::ZeroCopyDataPath;
@@ -70,6 +72,8 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
     environment
         .metrics
         .declare(&[Count::Refused, Count::Unexpected], false);
+    let _control_socket =
+        (flags.service).start_control_socket(crate::NAME, &environment, WithoutSet)?;
     let known = Rc::<Cell<KnownStorage>>::default();
     service::run(
         || ZeroCopy {
@@ -86,6 +90,22 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
                 .report(&Statistics::new(crate::NAME, cores));
         },
     )
+}
+
+/// The operator's commands for a service that has no set.
+struct WithoutSet;
+
+impl Operator for WithoutSet {
+    fn status(&self) -> Map<String, Value> {
+        Map::new()
+    }
+
+    fn execute(&self, _: &Command) -> Result<Value, Failure> {
+        Err(Failure::new(
+            ErrorCode::NOT_SUPPORTED,
+            "expected a command for a service without a set: status, drain or log-level",
+        ))
+    }
 }
 
 struct ZeroCopy {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use role_formats::superblock::{Epoch, Superblock};
+use role_formats::superblock::{Epoch, SetId, Superblock};
 use serde::Serialize;
 
 use super::assembly::{Assembly, Found};
@@ -46,6 +46,24 @@ pub struct ScrubPlan {
     pub interval: Duration,
     /// Stripe with which the next scrub starts, so that an interrupted scrub is continued.
     pub cursor: u64,
+}
+
+/// Reason why a target cannot be detached or rebuilt at an operator's request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Needed {
+    /// Another target is offline, or being rebuilt.
+    #[error("expected two other current targets, but {} is not current: wait until it is rebuilt", .0.name())]
+    NotCurrent(Target),
+    /// Fewer than two targets are current.
+    #[error(
+        "expected two other current targets, but the set has fewer than two: its targets have to come back first"
+    )]
+    Failed,
+    /// The blocks are stored in the reference's form.
+    #[error(
+        "expected a set, but the blocks are stored without redundancy: --logical-block-size creates a set"
+    )]
+    NoRedundancy,
 }
 
 /// Reason for work on a stripe.
@@ -137,6 +155,10 @@ struct Inner {
     stale: Option<Target>,
     /// The epoch on the disk of the target that was detached last.
     departed: Option<Epoch>,
+    /// A target that an operator keeps offline.
+    held: Option<Target>,
+    /// A target whose data an operator has discarded, until it rejoins.
+    discarded: Option<Target>,
     /// The newest chunk that each target is known to have stored.
     stored: [Stamp; 3],
     rebuild: Option<Running>,
@@ -248,6 +270,10 @@ pub struct Snapshot {
     pub scrub: Option<u64>,
     /// Number of times that the service waited for an unresponsive target because another one was not current.
     pub stalled: u64,
+    /// A target that an operator keeps offline.
+    pub held: Option<Target>,
+    /// The set and the epoch of its members; `None` without superblocks.
+    pub epoch: Option<(SetId, Epoch)>,
 }
 
 /// Progress of a rebuild or resync.
@@ -347,6 +373,8 @@ impl Set {
                 at_work: 0,
                 stale: assembly.stale,
                 departed: None,
+                held: None,
+                discarded: None,
                 stored: assembly.stored,
                 rebuild: None,
                 resync: None,
@@ -633,7 +661,9 @@ impl Set {
             return None;
         }
         let target = match inner.redundancy.state() {
-            State::Degraded(target) if self.is_committed() => Some(target),
+            State::Degraded(target) if self.is_committed() && inner.held != Some(target) => {
+                Some(target)
+            }
             State::Failed { offline, .. } => {
                 let mut current = offline.iter().filter(|&it| Some(it) != inner.stale);
                 current.next()
@@ -713,7 +743,8 @@ impl Set {
             };
         }
         let had = inner.departed.filter(|&epoch| epoch != Epoch::NONE);
-        Ok(has_all && had == Some(superblock.epoch))
+        let is_discarded = inner.discarded == Some(target);
+        Ok(has_all && had == Some(superblock.epoch) && !is_discarded)
     }
 
     /// Returns `false` if a target that is needed has rejoined without its data: only another session can determine the
@@ -734,6 +765,8 @@ impl Set {
         if inner.redundancy.view().generation != generation {
             return false;
         }
+        let is_discarded = inner.discarded.take_if(|it| *it == target).is_some();
+        let has_kept = has_kept && !is_discarded;
         if !has_kept {
             // The target is rebuilt completely.
             inner.stored[target.number()] = Stamp::UNWRITTEN;
@@ -755,6 +788,57 @@ impl Set {
         }
         self.schedule(&inner);
         true
+    }
+
+    /// Detaches a target, and keeps it offline until it is [released](Self::release) or the session ends, so that its
+    /// machine can be maintained.
+    ///
+    /// # Errors
+    ///
+    /// The set cannot do without the target.
+    pub fn hold(&self, target: Target) -> Result<(), Needed> {
+        let mut inner = self.inner();
+        self.let_go(&mut inner, target)?;
+        inner.held = Some(target);
+        Ok(())
+    }
+
+    /// Lets a target rejoin that was kept offline. Returns `false` if it was not.
+    pub fn release(&self, target: Target) -> bool {
+        let mut inner = self.inner();
+        let was_held = inner.held.take_if(|it| *it == target).is_some();
+        (self.wake)();
+        was_held
+    }
+
+    /// Has a target rebuilt completely from the other two: its chunks are not read.
+    ///
+    /// # Errors
+    ///
+    /// The set cannot do without the target.
+    pub fn rebuild(&self, target: Target) -> Result<(), Needed> {
+        let mut inner = self.inner();
+        self.let_go(&mut inner, target)?;
+        inner.discarded = Some(target);
+        inner.held = None;
+        Ok(())
+    }
+
+    /// Detaches a target at an operator's request, unless it is offline.
+    fn let_go(&self, inner: &mut Inner, target: Target) -> Result<(), Needed> {
+        let another = match inner.redundancy.state() {
+            _ if inner.membership.is_none() => return Err(Needed::NoRedundancy),
+            State::Healthy => None,
+            State::Degraded(stale) | State::Rebuilding(stale) => (stale != target).then_some(stale),
+            State::Failed { .. } => return Err(Needed::Failed),
+        };
+        if let Some(another) = another {
+            return Err(Needed::NotCurrent(another));
+        }
+        if !inner.redundancy.view().offline.contains(target) {
+            self.detach_locked(inner, target, &"requested by the operator");
+        }
+        Ok(())
     }
 
     /// The superblock that a target has to persist, unless it is offline.
@@ -824,6 +908,40 @@ impl Set {
     pub fn scrub_now(&self) {
         let mut inner = self.inner();
         inner.scrub = Some(Scrub::new(0, false));
+        self.schedule(&inner);
+    }
+
+    /// Starts a scrub of all stripes, at the rate of the plan, unless one is running.
+    pub fn start_scrub(&self, now: Duration) {
+        let mut inner = self.inner();
+        if inner.scrub.is_none() {
+            inner.plan.next = Some(now);
+            inner.plan.cursor = 0;
+        }
+        self.schedule(&inner);
+    }
+
+    /// Stops the running scrub. The next one begins where it stopped, at the time of the plan. Returns `false` if none
+    /// is running.
+    pub fn stop_scrub(&self, now: Duration) -> bool {
+        let mut inner = self.inner();
+        let is_due = inner.plan.next.is_some_and(|next| next <= now);
+        let mut scrub = inner.scrub.take();
+        if let Some(scrub) = &mut scrub {
+            scrub.interrupt();
+            inner.plan.cursor = scrub.cursor;
+        }
+        if scrub.is_some() || is_due {
+            inner.plan.next = inner.plan.every.map(|every| now + every);
+        }
+        self.schedule(&inner);
+        scrub.is_some() || is_due
+    }
+
+    /// Changes the minimum time between two stripes of a scrub.
+    pub fn pace_scrub(&self, interval: Duration) {
+        let mut inner = self.inner();
+        inner.plan.interval = interval;
         self.schedule(&inner);
     }
 
@@ -1221,6 +1339,8 @@ impl Set {
                 }),
             scrub: inner.scrub.as_ref().map(|scrub| scrub.cursor),
             stalled: inner.counts.stalled,
+            held: inner.held,
+            epoch: (inner.membership.as_ref()).map(|it| (it.set(), it.epoch())),
         }
     }
 
@@ -1534,6 +1654,64 @@ pub(super) mod tests {
         persist(Target::DataP);
         let now = set.superblock_of(Target::Data1).expect("it is online");
         assert_eq!(now.epoch, prepared.next);
+    }
+
+    #[test]
+    fn target_is_kept_offline_until_it_is_released() {
+        let set = open_set(1, &[]);
+        assert_eq!(set.hold(STALE), Ok(()));
+        assert_eq!(set.state(), State::Degraded(STALE));
+        persist(&set);
+        acknowledge(&set);
+        assert_eq!(set.rejoin_candidate(), None);
+        assert_eq!(set.hold(Target::Data1), Err(Needed::NotCurrent(STALE)));
+        assert!(!set.release(Target::Data1) && set.release(STALE) && !set.release(STALE));
+        assert_eq!(set.rejoin_candidate().map(|it| it.target), Some(STALE));
+        set.detach(Target::Data1, "test");
+        assert_eq!(set.hold(STALE), Err(Needed::Failed));
+    }
+
+    #[test]
+    fn target_whose_data_was_discarded_is_rebuilt_whole() {
+        let set = open_set(1, &[]);
+        let before = set.superblock_of(STALE).expect("it is online");
+        assert_eq!(set.rebuild(STALE), Ok(()));
+        persist(&set);
+        let admit = || {
+            let found = Found::Superblock(before);
+            set.admit(STALE, found, true, Stamp::UNWRITTEN)
+        };
+        assert_eq!(admit(), Ok(false));
+        rejoin(&set, STALE, true);
+        assert_eq!(set.state(), State::Rebuilding(STALE));
+        assert_eq!(set.snapshot().summary.missed_stripes, set.stripes);
+        assert_eq!(set.rebuild(Target::DataP), Err(Needed::NotCurrent(STALE)));
+        set.detach(STALE, "test");
+        assert_eq!(set.rebuild(STALE), Ok(()), "again, from the start");
+    }
+
+    #[test]
+    fn scrub_is_started_and_stopped_by_the_operator() {
+        let set = open_set(1, &[]);
+        let now = Duration::from_secs(7);
+        assert!(!set.stop_scrub(now));
+        work_through(&set, now, Outcome::Consistent);
+        set.start_scrub(now);
+        let next = |stripe| {
+            let work = set.next_work(now, false).expect("a stripe");
+            assert_eq!((work.purpose, work.stripe), (Purpose::Scrub, stripe));
+            work
+        };
+        set.finish_work(next(0), Outcome::Consistent, now);
+        let work = next(1);
+        assert!(set.stop_scrub(now));
+        set.finish_work(work, Outcome::Consistent, now);
+        assert_eq!(set.next_work(now, false), None);
+        assert_eq!(
+            set.scrub_plan().cursor,
+            1,
+            "the stripe in progress is repeated"
+        );
     }
 
     /// A set of unwritten blocks is rebuilt without writes to its targets.
