@@ -58,13 +58,14 @@ pub struct Flags {
     #[arg(long, value_name = "N", default_value = "64", value_parser = transaction_count)]
     pub transaction_count: u32,
 
-    /// The name of --transaction-count until 3.1; only with --protocol 3.0 or 3.1
-    #[arg(long, value_name = "N", conflicts_with = "transaction_count", value_parser = transaction_count)]
+    /// The name of --transaction-count until 3.1; only with --protocol 3.0 or 3.1. Hidden, as is the next one: scripts
+    /// recognise the releases of the reference by these flags in the help
+    #[arg(long, hide = true, value_name = "N", conflicts_with = "transaction_count", value_parser = transaction_count)]
     pub task_count: Option<u32>,
 
     /// Number of receive tasks that 3.0 submits together, to which the service adapts its queues; only with --protocol
     /// 3.0. This initiator submits each task at once [default: 1]
-    #[arg(long, value_name = "N", value_parser = batch_size)]
+    #[arg(long, hide = true, value_name = "N", value_parser = batch_size)]
     pub batch_size: Option<u32>,
 
     /// Name of the service's Comch server to connect to

@@ -416,12 +416,27 @@ impl Known {
         }
     }
 
-    /// The last committed epoch. `None` if there are two epochs with its number.
+    /// The last committed epoch that may have been in use. `None` if there are two epochs with its number.
     fn last_committed(&self) -> Option<Epoch> {
-        let epochs = || self.superblocks.iter().map(|(_, it)| it.epoch);
+        let epochs = || {
+            let superblocks = self.superblocks.iter();
+            let used = superblocks.filter(|(_, it)| !self.was_never_in_use(it.epoch));
+            used.map(|(_, it)| it.epoch)
+        };
         let last = epochs().max_by_key(|epoch| epoch.number)?;
         let mut rivals = epochs().filter(|epoch| epoch.number == last.number);
         rivals.all(|epoch| epoch == last).then_some(last)
+    }
+
+    /// Returns `true` for an epoch that only one target has committed, while the other two have prepared for later ones
+    /// without having committed it: a service committed it on the first of its members, and lost the others to another
+    /// service. At least one of these two is a member of the epoch, which is in use only when all members have committed
+    /// it.
+    fn was_never_in_use(&self, epoch: Epoch) -> bool {
+        let committed = self.targets(|it| it.epoch == epoch);
+        let later =
+            self.targets(|it| it.epoch.number < epoch.number && it.next.number > epoch.number);
+        committed.len() == 1 && later.len() == 2
     }
 
     fn any(&self, wanted: impl Fn(&Superblock) -> bool) -> bool {
@@ -649,6 +664,28 @@ mod tests {
                     assemble(found, &NOTHING, instructions(Some(old))),
                     Err(Refusal::TooFew { .. })
                 ));
+            }
+        }
+    }
+
+    /// Two services: the first one had lost two targets to the second one when it committed its epoch on the third.
+    #[test]
+    fn epoch_that_two_targets_have_passed_over_has_never_counted() {
+        for before in [Epoch::NONE, epoch(5)] {
+            for first in Targets::ALL.iter() {
+                let mut found = epochs([4; 3], RecordState::InUse);
+                for (next, target) in (8..).zip(Target::ALL) {
+                    edit(&mut found, target, |it| {
+                        if target == first {
+                            it.epoch = epoch(7);
+                        } else {
+                            it.epoch = before;
+                            it.next = epoch(next);
+                        }
+                    });
+                }
+                let assembly = judge(found).expect("two current targets");
+                assert_eq!(assembly.stale, Some(first));
             }
         }
     }

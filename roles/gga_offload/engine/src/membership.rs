@@ -138,19 +138,27 @@ impl Membership {
     /// Returns `true` if a superblock belongs to a target that remained a member until writes could no longer be
     /// acknowledged.
     pub(super) fn has_epoch(&self, superblock: Superblock) -> bool {
+        // A target may have committed an epoch of this session that the others have not, so that it was never in use.
+        let is_unused =
+            self.is_own(superblock.epoch) && superblock.epoch.number > self.previous.number;
         let known = [superblock.epoch, superblock.next].into_iter();
         known.filter(|&epoch| epoch != Epoch::NONE).any(|epoch| {
-            epoch == self.epoch || self.phase == Phase::Preparing && epoch == self.previous
+            epoch == self.epoch
+                || self.phase == Phase::Preparing && (epoch == self.previous || is_unused)
         })
+    }
+
+    /// Returns `true` if this session has created the epoch.
+    fn is_own(&self, epoch: Epoch) -> bool {
+        (self.first..=self.epoch.number).contains(&epoch.number)
+            && epoch.id == self.ids.id(epoch.number - self.first)
     }
 
     /// Returns `true` if another session has prepared a target for an epoch since this session began. That session may
     /// commit its epoch on other targets, relying on this superblock, which must not be overwritten.
     pub(super) fn is_prepared_by_another(&self, target: Target, superblock: Superblock) -> bool {
         let next = superblock.next;
-        let is_own = (self.first..=self.epoch.number).contains(&next.number)
-            && next.id == self.ids.id(next.number - self.first);
-        next != Epoch::NONE && next != self.prepared[target.number()] && !is_own
+        next != Epoch::NONE && next != self.prepared[target.number()] && !self.is_own(next)
     }
 
     /// The superblock that a target has to persist.
@@ -229,9 +237,13 @@ impl Membership {
 
     /// Forgets what a target has confirmed that was detached and is still a member. Another service may use the target
     /// before it is back, and overwrite the superblock that the other members' next one would rely on: a confirmation
-    /// holds only while the target is connected.
+    /// holds only while the target is connected. Unless all members have committed the epoch, it has not been in use, and
+    /// they prepare for it again.
     pub fn disconnected(&mut self, target: Target) {
         self.confirmed.remove(target);
+        if self.phase == Phase::Committing && self.members.contains(target) {
+            self.enter(Phase::Preparing);
+        }
     }
 
     /// Makes a rebuilt target a member again, if it has confirmed its empty superblock. Returns `true` if it has become a member.
@@ -609,6 +621,34 @@ mod tests {
         assert_eq!(set.superblock_of(Target::Data1), prepared);
         persist(&mut set, Target::DataP);
         assert_eq!(set.superblock_of(Target::Data1).epoch, prepared.next);
+    }
+
+    /// The superblock on which the commit relied may be overwritten.
+    #[test]
+    fn members_prepare_again_if_one_is_lost_before_all_have_committed() {
+        let mut set = set(Targets::ALL);
+        persist_all(&mut set);
+        set.exclude(Target::Data2);
+        let prepared = set.superblock_of(Target::Data1);
+        persist(&mut set, Target::Data1);
+        persist(&mut set, Target::DataP);
+        let committed = set.superblock_of(Target::Data1);
+        assert_eq!(committed.epoch, prepared.next);
+        persist(&mut set, Target::DataP);
+        set.disconnected(Target::Data1);
+        assert_eq!(set.superblock_of(Target::Data1), prepared);
+        // It may have committed the epoch before it was lost.
+        assert!(set.has_epoch(committed) && set.has_epoch(prepared));
+        set.exclude(Target::Data1);
+        assert!(set.has_epoch(committed), "the epoch was never in use");
+        let other = Epoch {
+            id: committed.epoch.id + 1,
+            ..committed.epoch
+        };
+        assert!(!set.has_epoch(Superblock {
+            epoch: other,
+            ..committed
+        }));
     }
 
     /// The other members may not have received the epoch that they were preparing for: members that have received it
