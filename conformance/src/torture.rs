@@ -12,6 +12,7 @@ mod failures;
 mod loss;
 mod oracle;
 mod run;
+mod services;
 mod set;
 mod setup;
 
@@ -140,6 +141,7 @@ pub fn attacks() -> Vec<Attack> {
         acknowledged::ATTACKS,
         failures::ATTACKS,
         loss::ATTACKS,
+        services::ATTACKS,
         contents::ATTACKS,
         set::ATTACKS,
     ];
