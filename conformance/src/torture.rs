@@ -11,6 +11,7 @@ mod disks;
 mod failures;
 mod loss;
 mod oracle;
+mod recovery;
 mod run;
 mod services;
 mod set;
@@ -141,6 +142,7 @@ pub fn attacks() -> Vec<Attack> {
         acknowledged::ATTACKS,
         failures::ATTACKS,
         loss::ATTACKS,
+        recovery::ATTACKS,
         services::ATTACKS,
         contents::ATTACKS,
         set::ATTACKS,
