@@ -11,7 +11,9 @@ mod disks;
 mod failures;
 mod loss;
 mod oracle;
+mod recovery;
 mod run;
+mod services;
 mod set;
 mod setup;
 
@@ -140,6 +142,8 @@ pub fn attacks() -> Vec<Attack> {
         acknowledged::ATTACKS,
         failures::ATTACKS,
         loss::ATTACKS,
+        recovery::ATTACKS,
+        services::ATTACKS,
         contents::ATTACKS,
         set::ATTACKS,
     ];

@@ -21,6 +21,8 @@ const SECTOR: usize = 512;
 #[derive(Debug, Clone)]
 pub(super) struct Storage {
     pub(super) socket: PathBuf,
+    /// Number of the front end, if there are several.
+    front_end: usize,
     oracle: Arc<Mutex<Oracle>>,
     /// The first wrong content.
     wrong: Arc<Mutex<Option<Violation>>>,
@@ -51,10 +53,20 @@ impl Storage {
         let oracle = Arc::new(Mutex::new(oracle));
         Self {
             socket,
+            front_end: 0,
             oracle,
             wrong: Arc::default(),
             failures: Arc::default(),
             limit,
+        }
+    }
+
+    /// The same storage, with the same oracle, at the socket of another front end.
+    pub(super) fn at(&self, socket: PathBuf) -> Self {
+        Self {
+            socket,
+            front_end: self.front_end + 1,
+            ..self.clone()
         }
     }
 
@@ -210,7 +222,10 @@ impl Client {
         data: &[u8],
         fua: bool,
     ) -> Result<Option<Reply>, Violation> {
-        let begun = self.storage.oracle().begin_write(offset, data, fua);
+        let front_end = self.storage.front_end;
+        let mut oracle = self.storage.oracle();
+        let begun = oracle.begin_write(front_end, offset, data, fua);
+        drop(oracle);
         let Some(id) = begun else {
             return Ok(None);
         };

@@ -283,7 +283,7 @@ fn two_old_copies(run: &mut Run<'_>) -> Result<(), Violation> {
 }
 
 /// Damages one chunk of some stripes of a stopped set, and returns descriptions.
-fn damage(
+pub(super) fn damage(
     run: &mut Run<'_>,
     old: &[Vec<u8>],
     blocks: &[u64],
@@ -305,7 +305,7 @@ fn damage(
     Ok(done)
 }
 
-fn some_blocks(run: &mut Run<'_>) -> Vec<u64> {
+pub(super) fn some_blocks(run: &mut Run<'_>) -> Vec<u64> {
     let mut blocks: Vec<u64> = (0..run.form().blocks).collect();
     run.rng.shuffle(&mut blocks);
     let count = run.rng.usize(1..=blocks.len());
@@ -314,7 +314,7 @@ fn some_blocks(run: &mut Run<'_>) -> Vec<u64> {
 }
 
 /// Scrubs the set while a session uses it.
-fn scrub(run: &mut Run<'_>) -> Result<(), Violation> {
+pub(super) fn scrub(run: &mut Run<'_>) -> Result<(), Violation> {
     run.terminate(Part::Service)?;
     for flag in ["--scrub", "once"] {
         run.setup.service_flags.push(flag.to_owned());
@@ -397,14 +397,8 @@ fn garbled_disk(run: &mut Run<'_>) -> Result<(), Violation> {
     }
     let target = run.any_target();
     let disk = run.deployment.backing_file(target);
-    let mut file = disks::copy_of(&disk)?;
     let share = [0.02, 0.3, 1.0][run.rng.usize(..3)];
-    for sector in file[disks::CONTENT..].chunks_mut(512) {
-        if run.rng.f64() < share {
-            run.rng.fill(sector);
-        }
-    }
-    disks::put(&disk, &file)?;
+    disks::garble(&disk, share, &mut run.rng)?;
     let when =
         format!("{share} of the sectors of target {target} random, killed before: {is_killed}");
     damaged_is_repaired(run).during(when)

@@ -76,6 +76,17 @@ pub(super) fn lose_power(disk: &Path, durable: &[u8], rng: &mut Rng) -> io::Resu
     Ok(lost)
 }
 
+/// Overwrites a share of the sectors of a backing file with random bytes, but not its superblocks.
+pub(super) fn garble(disk: &Path, share: f64, rng: &mut Rng) -> io::Result<()> {
+    let mut file = fs::read(disk)?;
+    for sector in file[CONTENT..].chunks_mut(SECTOR) {
+        if rng.f64() < share {
+            rng.fill(sector);
+        }
+    }
+    put(disk, &file)
+}
+
 /// Returns `true` if the superblocks differ in the set, its epoch or its state.
 fn has_committed(before: &[u8], now: &[u8]) -> bool {
     superblock(before).map(statement) != superblock(now).map(statement)

@@ -573,7 +573,7 @@ fn rebuild_over_unreadable_chunks(run: &mut Run<'_>) -> Result<(), Violation> {
 }
 
 /// Two different targets.
-fn two_targets(run: &mut Run<'_>) -> (usize, usize) {
+pub(super) fn two_targets(run: &mut Run<'_>) -> (usize, usize) {
     let first = run.any_target();
     let second = (first + run.rng.usize(1..3)) % 3;
     (first, second)

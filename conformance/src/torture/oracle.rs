@@ -70,6 +70,15 @@ impl Contents {
     }
 }
 
+/// A write in flight of one block.
+#[derive(Debug, Clone)]
+struct Writing {
+    id: u64,
+    front_end: usize,
+    /// Bytes of the block that no other write in flight may overlap.
+    range: Range<usize>,
+}
+
 /// A read in progress of one block.
 #[derive(Debug, Clone)]
 struct Reading {
@@ -84,8 +93,7 @@ struct Reading {
 struct Block {
     now: Contents,
     durable: Contents,
-    /// Writes in flight: number, and bytes.
-    writes: Vec<(u64, Range<usize>)>,
+    writes: Vec<Writing>,
     reads: Vec<Reading>,
 }
 
@@ -166,15 +174,24 @@ impl Oracle {
     }
 
     /// Records the start of a write. `None` if its outcome could not be determined: the write overlaps another write in
-    /// flight, a write with FUA shares a block with another write, or it would write a part of a block in doubt.
-    pub(super) fn begin_write(&mut self, offset: u64, data: &[u8], fua: bool) -> Option<u64> {
+    /// flight, a write with FUA shares a block with another write, or it would write a part of a block in doubt. Writes
+    /// through different front ends never share a block, because each front end writes a part of a block by
+    /// read-modify-write, without a lock that the other one would respect.
+    pub(super) fn begin_write(
+        &mut self,
+        front_end: usize,
+        offset: u64,
+        data: &[u8],
+        fua: bool,
+    ) -> Option<u64> {
         let parts = self.parts(offset, data.len());
         let is_free = |(block, range, _): &(usize, Range<usize>, Range<usize>)| {
             let block = &self.blocks[*block];
             let overlaps = |of: &Range<usize>| of.start < range.end && range.start < of.end;
+            let excludes =
+                |write: &Writing| fua || write.front_end != front_end || overlaps(&write.range);
             let is_whole = range.len() == self.block_size;
-            !block.writes.iter().any(|(_, of)| fua || overlaps(of))
-                && (is_whole || block.now.0.len() < MANY)
+            !block.writes.iter().any(excludes) && (is_whole || block.now.0.len() < MANY)
         };
         if !parts.iter().all(is_free) {
             return None;
@@ -194,7 +211,11 @@ impl Oracle {
             }
             // A write with FUA excludes others from its blocks.
             let range = if fua { 0..self.block_size } else { range };
-            block.writes.push((id, range));
+            block.writes.push(Writing {
+                id,
+                front_end,
+                range,
+            });
         }
         Some(id)
     }
@@ -203,7 +224,7 @@ impl Oracle {
     pub(super) fn written(&mut self, id: u64, offset: u64, data: &[u8], fua: bool) {
         for (index, range, bytes) in self.parts(offset, data.len()) {
             let block = &mut self.blocks[index];
-            block.writes.retain(|(it, _)| *it != id);
+            block.writes.retain(|write| write.id != id);
             block.now = block.now.with(range.start, &data[bytes.clone()]);
             if fua && self.is_atomic {
                 block.durable = block.now.clone();
@@ -216,7 +237,7 @@ impl Oracle {
     /// Records that a write has failed, or will not be answered: it may have been executed.
     pub(super) fn write_failed(&mut self, id: u64) {
         for block in &mut self.blocks {
-            block.writes.retain(|(it, _)| *it != id);
+            block.writes.retain(|write| write.id != id);
         }
     }
 
@@ -369,7 +390,7 @@ mod tests {
     }
 
     fn write(oracle: &mut Oracle, offset: u64, data: &[u8]) {
-        let id = oracle.begin_write(offset, data, false).expect("free");
+        let id = oracle.begin_write(0, offset, data, false).expect("free");
         oracle.written(id, offset, data, false);
     }
 
@@ -392,7 +413,7 @@ mod tests {
     fn read_decides_about_a_failed_write() {
         for decided in [0, 1] {
             let mut oracle = oracle();
-            let id = oracle.begin_write(0, &[1; SIZE], false).expect("free");
+            let id = oracle.begin_write(0, 0, &[1; SIZE], false).expect("free");
             oracle.write_failed(id);
             assert_eq!(oracle.in_doubt(), 1);
             read(&mut oracle, 512, &[decided; 512]).expect("old or new");
@@ -402,11 +423,22 @@ mod tests {
     }
 
     #[test]
+    fn front_ends_do_not_write_the_same_block_at_once() {
+        let mut oracle = oracle();
+        let id = oracle.begin_write(0, 0, &[1; 512], false).expect("free");
+        assert_eq!(oracle.begin_write(1, 512, &[2; 512], false), None);
+        oracle.begin_write(0, 512, &[2; 512], false).expect("free");
+        oracle.written(id, 0, &[1; 512], false);
+        assert_eq!(oracle.begin_write(1, 0, &[3; 512], false), None);
+        oracle.begin_write(1, 1024, &[3; 512], false).expect("free");
+    }
+
+    #[test]
     fn torn_block_is_a_violation_if_writes_are_atomic() {
         let torn = [[1; 512], [0; 512]].concat();
         for is_atomic in [true, false] {
             let mut oracle = Oracle::new(SIZE, 1, is_atomic);
-            let id = oracle.begin_write(0, &[1; SIZE], false).expect("free");
+            let id = oracle.begin_write(0, 0, &[1; SIZE], false).expect("free");
             oracle.write_failed(id);
             assert_eq!(read(&mut oracle, 0, &torn).is_ok(), !is_atomic);
         }
@@ -440,8 +472,8 @@ mod tests {
     fn write_with_fua_survives_a_power_failure() {
         let mut oracle = oracle();
         write(&mut oracle, 0, &[1; SIZE]);
-        let id = oracle.begin_write(0, &[2; 512], true).expect("free");
-        assert_eq!(oracle.begin_write(512, &[3; 512], false), None);
+        let id = oracle.begin_write(0, 0, &[2; 512], true).expect("free");
+        assert_eq!(oracle.begin_write(0, 512, &[3; 512], false), None);
         oracle.written(id, 0, &[2; 512], true);
         oracle.lose_power();
         read(&mut oracle, 0, &[2; 512]).expect("durable");

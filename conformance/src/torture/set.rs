@@ -40,6 +40,19 @@ pub(super) const ATTACKS: &[Attack] = &[
         "Terminates a service with a target offline: exit status 0, and the next session repeats only what the target missed.",
         stop_degraded,
     ),
+    Attack::new(
+        "R9",
+        "move-after-stop",
+        "Stops all, copies backing files to other machines, and starts targets there, at other ports, below a front end that waits: no I/O fails, and there is nothing to do.",
+        move_after_stop,
+    )
+    .with_machines(),
+    Attack::new(
+        "R9",
+        "rolling-restart",
+        "Terminates and starts each target, the service and the front end in random order under load, waiting for full redundancy after each: a later clean stop leaves nothing to do.",
+        rolling_restart,
+    ),
 ];
 
 /// Time within which a wrong configuration must be refused.
@@ -331,4 +344,68 @@ fn stop_degraded(run: &mut Run<'_>) -> Result<(), Violation> {
         format!("{resync:?}"),
     )?;
     run.read_without_each("after a clean stop with a target offline")
+}
+
+fn move_after_stop(run: &mut Run<'_>) -> Result<(), Violation> {
+    run.start()?;
+    run.fill()?;
+    // Without flushes: a volume that is connected cannot know that the files were copied completely.
+    let load = run.load(Mix::UNFLUSHED);
+    load.wait_for(run.rng.u64(1..40), "before SIGTERM")?;
+    let has_idle_client = run.rng.bool();
+    if has_idle_client {
+        load.while_idle(|| expect_success(run, Part::Service, "with an idle client"))?;
+    } else {
+        expect_success(run, Part::Service, "under load")?;
+    }
+    let mut moved = Vec::new();
+    for target in 0..run.form().targets() {
+        run.terminate(Part::Target(target))?;
+        if run.rng.u8(..3) > 0 {
+            let disk = run.deployment.backing_file(target);
+            disks::put(&disk, &disks::copy_of(&disk)?)?;
+            run.deployment.move_target(target)?;
+            run.setup.restart_machine(target);
+            moved.push(target);
+        }
+    }
+    let when = format!("after targets {moved:?} were moved, idle before: {has_idle_client}");
+    run.start_processes()?;
+    load.wait_for(20, &when)?;
+    load.expect_no_error(&when)?;
+    load.stop()?;
+    expect_nothing_to_do(run, &when)?;
+    run.read_all(&when)?;
+    run.read_without_each(&when)
+}
+
+fn rolling_restart(run: &mut Run<'_>) -> Result<(), Violation> {
+    run.start()?;
+    run.fill()?;
+    let mut parts = run.parts();
+    run.rng.shuffle(&mut parts);
+    let load = run.load(Mix::USUAL);
+    for &part in &parts {
+        load.wait_for(run.rng.u64(1..30), "before a restart")?;
+        let when = format!("{part:?} of {parts:?}");
+        if part == Part::Service {
+            expect_success(run, part, &when)?;
+        } else {
+            // The exit status of a target also reflects its session, which the service has not closed.
+            run.terminate(part)?;
+        }
+        run.sleep(0..300);
+        run.start_part(part)?;
+        load.wait_for(5, &when)?;
+        run.wait_until_whole().during(&when)?;
+    }
+    load.expect_no_error(&format!("over restarts of {parts:?}"))?;
+    expect_success(run, Part::Service, "after restarts of all")?;
+    run.start_part(Part::Service)?;
+    load.wait_for(10, "after the last SIGTERM")?;
+    load.expect_no_error("over the last SIGTERM")?;
+    load.stop()?;
+    expect_nothing_to_do(run, &format!("after restarts of {parts:?}"))?;
+    run.read_all("after restarts of all")?;
+    run.read_without_each("after restarts of all")
 }

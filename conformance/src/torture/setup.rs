@@ -36,6 +36,8 @@ pub(super) struct Setup<'a> {
     pub(super) service_flags: Vec<String>,
     /// Order in which the targets are given to the service.
     pub(super) order: Vec<usize>,
+    /// Ports at which the service reaches the targets, such as those of a relay; `None` for those of the targets.
+    pub(super) reached: Option<Vec<u16>>,
     /// Layout of the service, if it is not that of the targets.
     pub(super) service_layout: Option<Layout>,
     /// Value of `--logical-block-size`.
@@ -57,6 +59,7 @@ impl<'a> Setup<'a> {
             form,
             service_flags: Vec::new(),
             order: (0..form.targets()).collect(),
+            reached: None,
             service_layout: None,
             logical_block_size: (form.layout == Layout::Gga).then_some(form.block_size),
             target_script: None,
@@ -72,8 +75,9 @@ impl<'a> Setup<'a> {
             deployment.set_command(Part::Target(target), command);
         }
         let layout = self.service_layout.unwrap_or(self.form.layout);
-        let ports = self.order.iter().map(|&it| deployment.ports()[it]);
-        deployment.reach_targets_at(layout, ports.collect());
+        let reached = self.reached.as_deref().unwrap_or(deployment.ports());
+        let ports = self.order.iter().map(|&it| reached[it]).collect();
+        deployment.reach_targets_at(layout, ports);
         deployment.set_command(Part::Service, self.service(layout)?);
         deployment.set_command(Part::FrontEnd, self.front_end(&socket(deployment)));
         Ok(())
@@ -122,6 +126,23 @@ impl<'a> Setup<'a> {
             command.args(["--logical-block-size", &size.to_string()]);
         }
         Ok(self.on_machine_of_service(command))
+    }
+
+    /// Complete commands of a second service, with another channel, that reaches the same targets at these ports, and of
+    /// its front end, which serves at this socket.
+    pub(super) fn second_service(
+        &self,
+        deployment: &Deployment,
+        ports: &[u16],
+        socket: &Path,
+    ) -> Result<(Command, Command), Violation> {
+        let sandbox = &deployment.sandbox;
+        let channel = format!("{}-second", sandbox.channel());
+        let (layout, service) = (self.form.layout, self.service(self.form.layout)?);
+        Ok((
+            sandbox.service(service, layout, ports, &channel),
+            sandbox.initiator(self.front_end(socket), &channel),
+        ))
     }
 
     fn front_end(&self, socket: &Path) -> Command {
