@@ -51,6 +51,9 @@ use task::Pools;
 use transport::Inbox as _;
 use transport::shared_memory::SharedMemory;
 
+/// Size of a queue that the program has not set, in tasks.
+const DEFAULT_QUEUE_SIZE: u32 = 128;
+
 /// Way in which an instance is connected to peers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Connecting {
@@ -92,6 +95,15 @@ struct Instance {
     uses_network: bool,
     /// Connection that is polled first, for fairness.
     turn: usize,
+}
+
+/// The connection on which a completed task has acted has a free place in its send queue again.
+#[inline]
+fn leave_send_queue(task: NonNull<Task>) {
+    // SAFETY: a task whose completion has not been delivered is in flight, and tasks in flight are not freed.
+    if let Some(work) = unsafe { task.as_ref() }.downcast::<Work>() {
+        work.body.with_connection(Connection::leave_send_queue);
+    }
 }
 
 /// A change of the context's state that an instance causes.
@@ -163,6 +175,16 @@ impl Rdma {
 
     pub(crate) fn max_connections(&self) -> u16 {
         self.config.max_connections.get()
+    }
+
+    /// Size of the send queue of each connection, in tasks.
+    pub(crate) fn send_queue_size(&self) -> u32 {
+        let fabric = &self.config.fabric;
+        fabric.send_queue_size.get().unwrap_or_else(|| {
+            // The default does not limit the configured tasks.
+            let tasks = u32::try_from(self.pools.work_limit()).unwrap_or(u32::MAX);
+            DEFAULT_QUEUE_SIZE.max(tasks.checked_next_power_of_two().unwrap_or(u32::MAX))
+        })
     }
 
     /// Maximum number of bufs in the local list of a task on a connection.
@@ -272,6 +294,7 @@ impl Rdma {
         let mut state = self.state.borrow_mut();
         if state.calls.is_empty() && state.change.is_none() {
             let (task, result) = state.done.pop_front()?;
+            leave_send_queue(task);
             return Some(Event::Task(task, result));
         }
         if let Some(call) = state.calls.pop_front() {
@@ -285,6 +308,7 @@ impl Rdma {
             None => {}
         }
         let (task, result) = state.done.pop_front()?;
+        leave_send_queue(task);
         Some(Event::Task(task, result))
     }
 }
@@ -325,7 +349,7 @@ impl Driver for Rdma {
             let done = &mut state.done;
             work.body
                 .with_connection(|connection| connection.submit(task, &work.body, done))
-                .ok_or(Error::Unexpected)?;
+                .ok_or(Error::Unexpected)??;
             if state.uses_network && !is_in_progress() {
                 state.send_queued();
             }
@@ -490,10 +514,11 @@ impl Default for Config {
     }
 }
 
-/// Network properties. Without a network, they have no effect: they are validated, stored, and returned by the getters.
+/// Network properties. Most have no effect without a network: they are validated, stored, and returned by the getters.
 pub(crate) struct Fabric {
     pub(crate) gid_index: Cell<u32>,
-    pub(crate) send_queue_size: Cell<u32>,
+    /// As set by the program.
+    pub(super) send_queue_size: Cell<Option<u32>>,
     pub(crate) recv_queue_size: Cell<u32>,
     pub(crate) mtu: Cell<doca_mtu_size>,
     pub(crate) grh_enabled: Cell<u8>,
@@ -507,8 +532,8 @@ impl Default for Fabric {
     fn default() -> Self {
         Self {
             gid_index: Cell::new(0),
-            send_queue_size: Cell::new(128),
-            recv_queue_size: Cell::new(128),
+            send_queue_size: Cell::new(None),
+            recv_queue_size: Cell::new(DEFAULT_QUEUE_SIZE),
             mtu: Cell::new(DOCA_MTU_SIZE_1K_BYTES),
             grh_enabled: Cell::new(1),
             service_level: Cell::new(0),
@@ -597,7 +622,7 @@ impl Fabric {
     }
 
     pub(crate) fn set_send_queue_size(&self, size: u32) -> Result<()> {
-        self.send_queue_size.set(queue_size(size)?);
+        self.send_queue_size.set(Some(queue_size(size)?));
         Ok(())
     }
 

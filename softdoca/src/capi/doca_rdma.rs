@@ -277,8 +277,9 @@ properties! {
         => "the index of the GID, which has no effect here": u32;
         fabric(Fabric::set_gid_index), |rdma: &Rdma| rdma.fabric().gid_index.get();
     doca_rdma_set_send_queue_size, doca_rdma_get_send_queue_size(*const doca_rdma)
-        => "the size of the send queue, rounded up to a power of 2": u32;
-        fabric(Fabric::set_send_queue_size), |rdma: &Rdma| rdma.fabric().send_queue_size.get();
+        => "the maximum number of tasks in flight on a connection, rounded up to a power of 2; without a value, that of the \
+            configured tasks": u32;
+        fabric(Fabric::set_send_queue_size), Rdma::send_queue_size;
     doca_rdma_set_recv_queue_size, doca_rdma_get_recv_queue_size(*const doca_rdma)
         => "the size of the receive queue, rounded up to a power of 2": u32;
         fabric(Fabric::set_recv_queue_size), |rdma: &Rdma| rdma.fabric().recv_queue_size.get();

@@ -46,6 +46,10 @@ pub(crate) struct Connection {
     /// Address to which it was connected, released at the end of the connection, after which the program may destroy
     /// it. For a connection requested by a peer, the peer's address, which is kept.
     address: RefCell<Option<Arc<Address>>>,
+    /// Maximum number of tasks in the send queue.
+    send_queue_size: u32,
+    /// Tasks of this side that were submitted, and whose completions the program has not received.
+    in_send_queue: Cell<u32>,
     pub(super) handshake: RefCell<Option<Handshake>>,
     pub(super) parts: RefCell<Parts>,
 }
@@ -97,7 +101,8 @@ impl Connection {
         ctx: &Ctx,
         details: &ConnectionDetails,
         inbox: Box<ConnectionInbox>,
-        queue_size: usize,
+        tasks: usize,
+        send_queue_size: u32,
         by_address: bool,
     ) -> Self {
         let state = if by_address {
@@ -112,12 +117,14 @@ impl Connection {
             state: Cell::new(state),
             details: details.encode().into(),
             address: RefCell::default(),
+            send_queue_size,
+            in_send_queue: Cell::new(0),
             handshake: RefCell::default(),
             parts: RefCell::new(Parts {
                 inbox: Some(inbox),
                 outbox: None,
                 peer_permissions: 0,
-                queue: VecDeque::with_capacity(queue_size),
+                queue: VecDeque::with_capacity(tasks.min(send_queue_size as usize)),
                 assembly: None,
                 broken: false,
                 failed: false,
@@ -179,7 +186,15 @@ impl Connection {
     /// therefore make progress soon, further copies are queued, and their sources prefetched. A single copy is complete
     /// when this returns, so that its effect is visible to a program that then waits for another event, as with a
     /// device.
-    pub(super) fn submit(&self, task: &Task, work: &Work, done: &mut VecDeque<Done>) {
+    ///
+    /// # Errors
+    /// [`Error::Full`] if the send queue is full: completed tasks leave it when the program receives their completions.
+    pub(super) fn submit(&self, task: &Task, work: &Work, done: &mut VecDeque<Done>) -> Result<()> {
+        let in_send_queue = self.in_send_queue.get();
+        if in_send_queue >= self.send_queue_size {
+            return Err(Error::Full);
+        }
+        self.in_send_queue.set(in_send_queue + 1);
         work.stage.set(Stage::Waiting);
         work.set_progress(0);
         let mut parts = self.parts.borrow_mut();
@@ -195,13 +210,21 @@ impl Connection {
         }
         if waits || !parts.queue.is_empty() {
             parts.queue.push_back(task);
-            return;
+            return Ok(());
         }
         match self.attempt(task, work, parts) {
             Attempt::Done(result) => done.push_back((task, result)),
             Attempt::Waits => parts.queue.push_back(task),
             Attempt::Issued => {}
         }
+        Ok(())
+    }
+
+    /// Called when the completion of a task of this side is delivered.
+    #[inline]
+    pub(super) fn leave_send_queue(&self) {
+        self.in_send_queue
+            .set(self.in_send_queue.get().saturating_sub(1));
     }
 
     /// Runs tasks of this side until one must wait, or one has copied data: its completion must not wait for other
@@ -297,7 +320,6 @@ impl Connection {
 
     /// Ends the connection: the peer sees it closed, and every task on it fails with `error`. Returns `true` if any
     /// task failed.
-    /// failed by its end.
     pub(super) fn end(&self, error: Error, done: &mut VecDeque<Done>) -> bool {
         self.state.set(State::Ended);
         self.address
@@ -398,6 +420,7 @@ impl Rdma {
             &details,
             Box::new(ConnectionInbox::Shared(inbox)),
             self.pools.work_limit(),
+            self.send_queue_size(),
             by_address,
         ));
         state.next_id = (state.next_id + 1) % Watched::NUMBERS;

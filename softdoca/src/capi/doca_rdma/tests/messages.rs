@@ -101,6 +101,80 @@ fn sends_wait_for_the_connection_and_for_receives_in_order() {
     assert_eq!(memory.read(200, 5), b"three");
 }
 
+/// Connects two instances that were started.
+fn connect(a: &Side, b: &Side) -> (*mut doca_rdma_connection, *mut doca_rdma_connection) {
+    let ((a_details, to_b), (b_details, to_a)) = (a.export(), b.export());
+    ok(a.connect(to_b, &b_details));
+    ok(b.connect(to_a, &a_details));
+    (to_b, to_a)
+}
+
+#[test]
+fn submissions_beyond_the_send_queue_are_refused_until_completions_are_reaped() {
+    let (a, b) = (Side::new(ALL, 1), Side::start(ALL, 1));
+    // SAFETY: a live handle.
+    ok(unsafe { doca_rdma_set_send_queue_size(a.rdma, 3) });
+    // SAFETY: a live handle.
+    ok(unsafe { doca_ctx_start(a.ctx()) });
+    let (to_b, _) = connect(&a, &b);
+    let tasks: Vec<_> = (0..8).map(|user| a.send(to_b, null_mut(), user)).collect();
+    for task in &tasks[..4] {
+        submit(*task);
+    }
+    // SAFETY: a live task.
+    let refused = |task| unsafe { doca_task_submit(task) } == Error::Full.code();
+    assert!(refused(tasks[4]), "3 is rounded up to 4");
+    for user in 0..2 {
+        submit(b.receive(null_mut(), user));
+    }
+    assert!(refused(tasks[4]), "no completion was reaped");
+    assert_eq!(a.wait(2), [(0, 0), (1, 0)]);
+    submit(tasks[4]);
+    submit(tasks[5]);
+    assert!(refused(tasks[6]));
+    // A task that is complete when its submission returns is in the queue until its completion is reaped.
+    for user in 2..6 {
+        submit(b.receive(null_mut(), user));
+    }
+    assert_eq!(a.wait(6).len(), 6);
+    let (theirs, local, bufs) = (
+        Memory::new(64, REMOTE_ATOMIC, Placement::Pages),
+        Memory::local(64),
+        Bufs::new(),
+    );
+    let remote = import(&theirs.export());
+    let mut reads: Vec<_> = (0..5)
+        .map(|at| {
+            let from = bufs.data(&remote, at * 8, 8);
+            let to = bufs.room(&local.mmap, at * 8, 8);
+            a.read(to_b, (c(from), c(to)), 10 + at as u64)
+        })
+        .collect();
+    let last = reads.pop().expect("five");
+    reads.into_iter().for_each(submit);
+    assert!(refused(last));
+    assert_eq!(a.wait(10).len(), 10);
+    submit(last);
+    assert_eq!(a.wait(11)[10], (14, 0));
+}
+
+#[test]
+fn default_send_queue_has_room_for_all_configured_tasks() {
+    let (a, b) = pair();
+    let ((a, to_b), (b, _)) = (a, b);
+    let mut size = 0;
+    // SAFETY: a live handle and a valid out-parameter.
+    ok(unsafe { doca_rdma_get_send_queue_size(a.rdma, &mut size) });
+    assert!(size >= 10 * super::POOL, "{size}");
+    for user in 0..u64::from(super::POOL) {
+        submit(a.send(to_b, null_mut(), user));
+        submit(a.send_imm(to_b, null_mut(), 0, user));
+        submit(a.write_imm(to_b, (null_mut(), null_mut()), 0, user));
+    }
+    a.rest(&b);
+    assert_eq!(a.completed(), []);
+}
+
 #[test]
 fn immediate_values_and_empty_messages() {
     let ((a, to_b), (b, _)) = pair();
@@ -568,7 +642,7 @@ fn properties_are_set_before_the_start_and_read_afterwards() {
             doca_rdma_set_transport_type, doca_rdma_get_transport_type:
                 DOCA_RDMA_TRANSPORT_TYPE_DC => DOCA_RDMA_TRANSPORT_TYPE_DC;
             doca_rdma_set_gid_index, doca_rdma_get_gid_index: 1 => 1;
-            doca_rdma_set_send_queue_size, doca_rdma_get_send_queue_size: 1000 => 1024;
+            doca_rdma_set_send_queue_size, doca_rdma_get_send_queue_size: 2000 => 2048;
             doca_rdma_set_recv_queue_size, doca_rdma_get_recv_queue_size: 200 => 256;
             doca_rdma_set_mtu, doca_rdma_get_mtu: DOCA_MTU_SIZE_4K_BYTES => DOCA_MTU_SIZE_4K_BYTES;
             doca_rdma_set_sl, doca_rdma_get_sl: 4 => 4;
