@@ -293,7 +293,7 @@ properties! {
         => "the service level, which has no effect here": u32;
         fabric(Fabric::set_service_level), |rdma: &Rdma| rdma.fabric().service_level.get();
     doca_rdma_set_rnr_retry_count, doca_rdma_get_rnr_retry_count(*const doca_rdma)
-        => "the number of retries for a peer without posted receives; softdoca waits for ever": u8;
+        => "the number of retries for a peer without posted receives, every 0.66 s; 7 is for ever": u8;
         fabric(Fabric::set_rnr_retry_count), |rdma: &Rdma| rdma.fabric().rnr_retry_count.get();
     doca_rdma_set_connection_request_timeout, doca_rdma_get_connection_request_timeout(*const doca_rdma)
         => "the time for resolving an address, in milliseconds; softdoca needs none": u16;

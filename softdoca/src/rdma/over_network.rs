@@ -204,12 +204,8 @@ impl Connection {
                 return Err(Error::Again);
             }
             // As in hardware, no data is written before the peer can receive the immediate value.
-            let reserved = match parts.outbox.as_deref_mut() {
-                Some(ConnectionOutbox::Network(outbox)) => outbox.reserve_receive(),
-                Some(ConnectionOutbox::Verbs(outbox)) => outbox.reserve_receive(),
-                _ => false,
-            };
-            if !reserved {
+            let outbox = parts.outbox.as_deref_mut();
+            if !outbox.is_some_and(ConnectionOutbox::reserve_receive) {
                 return Err(Error::Again);
             }
         }

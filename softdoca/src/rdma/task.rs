@@ -57,6 +57,14 @@ impl Operation {
     pub(super) fn copies(self) -> bool {
         matches!(self, Self::Read | Self::Write)
     }
+
+    /// Returns `true` if the operation consumes a receive of the peer.
+    pub(super) fn needs_receive(self) -> bool {
+        matches!(
+            self,
+            Self::Send | Self::SendImmediate | Self::WriteImmediate
+        )
+    }
 }
 
 /// Parameters of a [`Work`] task. Each operation uses its own.

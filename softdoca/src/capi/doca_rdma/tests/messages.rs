@@ -6,14 +6,15 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{null, null_mut};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Barrier};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use doca_abi::{
-    DOCA_CTX_STATE_IDLE, DOCA_MTU_SIZE_4K_BYTES, DOCA_RDMA_OPCODE_RECV_SEND,
-    DOCA_RDMA_OPCODE_RECV_SEND_WITH_IMM, DOCA_RDMA_TRANSPORT_TYPE_DC, DOCA_RDMA_TRANSPORT_TYPE_RC,
-    doca_data, doca_devinfo, doca_rdma_connection, doca_rdma_gid, doca_rdma_task_atomic_cmp_swp,
-    doca_rdma_task_atomic_fetch_add, doca_rdma_task_read, doca_rdma_task_receive,
-    doca_rdma_task_send, doca_rdma_task_send_imm, doca_rdma_task_write, doca_rdma_task_write_imm,
+    DOCA_CTX_STATE_IDLE, DOCA_CTX_STATE_RUNNING, DOCA_CTX_STATE_STOPPING, DOCA_MTU_SIZE_4K_BYTES,
+    DOCA_RDMA_OPCODE_RECV_SEND, DOCA_RDMA_OPCODE_RECV_SEND_WITH_IMM, DOCA_RDMA_TRANSPORT_TYPE_DC,
+    DOCA_RDMA_TRANSPORT_TYPE_RC, doca_data, doca_devinfo, doca_rdma_connection, doca_rdma_gid,
+    doca_rdma_task_atomic_cmp_swp, doca_rdma_task_atomic_fetch_add, doca_rdma_task_read,
+    doca_rdma_task_receive, doca_rdma_task_send, doca_rdma_task_send_imm, doca_rdma_task_write,
+    doca_rdma_task_write_imm,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -599,6 +600,65 @@ fn play(
     }
     assert!(side.completed().iter().all(|(_, status)| *status == 0));
     end.wait();
+}
+
+/// An instance with this number of retries, connected to another.
+fn pair_with_retries(count: u8) -> ((Side, *mut doca_rdma_connection), Side) {
+    let (a, b) = (Side::new(ALL, 1), Side::start(ALL, 1));
+    // SAFETY: a live handle.
+    unsafe {
+        ok(doca_rdma_set_rnr_retry_count(a.rdma, count));
+        ok(doca_ctx_start(a.ctx()));
+    }
+    let (to_b, _) = connect(&a, &b);
+    ((a, to_b), b)
+}
+
+#[test]
+fn message_without_a_receive_fails_after_the_retries_and_stops_the_context() {
+    let (failed, aborted) = (Error::IoFailed.code(), Error::ConnectionAborted.code());
+    for kind in 0..3 {
+        let ((a, to_b), b) = pair_with_retries(0);
+        let no_buf = null_mut();
+        submit(match kind {
+            0 => a.send(to_b, no_buf, 1),
+            1 => a.send_imm(to_b, no_buf, 5, 1),
+            _ => a.write_imm(to_b, (no_buf, no_buf), 5, 1),
+        });
+        submit(a.send(to_b, no_buf, 2));
+        assert_eq!(a.wait(2), [(1, failed), (2, aborted)], "without retries");
+        assert_eq!(a.state(), DOCA_CTX_STATE_STOPPING);
+        let states = a.log.states.borrow().clone();
+        let last = (DOCA_CTX_STATE_RUNNING, DOCA_CTX_STATE_STOPPING);
+        assert_eq!(states.last(), Some(&last));
+        b.wait_until("the end", |b| b.log.disconnected.get() == 1);
+    }
+}
+
+#[test]
+fn sleeping_engine_wakes_when_the_last_retry_fails() {
+    let ((a, to_b), b) = pair_with_retries(1);
+    submit(b.receive(null_mut(), 1));
+    submit(a.send(to_b, null_mut(), 2));
+    assert_eq!(a.wait(1), [(2, 0)], "a receive is posted");
+    a.rest(&b);
+    let start = Instant::now();
+    submit(a.send(to_b, null_mut(), 3));
+    wait(&a, 2, "the last retry");
+    assert_eq!(a.completed()[1], (3, Error::IoFailed.code()));
+    let waited = start.elapsed();
+    assert!(waited >= Duration::from_millis(655), "{waited:?}");
+}
+
+#[test]
+fn receive_that_is_posted_between_retries_is_used() {
+    let ((a, to_b), b) = pair_with_retries(6);
+    submit(a.send(to_b, null_mut(), 1));
+    a.rest(&b);
+    assert_eq!(a.completed(), []);
+    submit(b.receive(null_mut(), 2));
+    assert_eq!(a.wait(1), [(1, 0)]);
+    assert_eq!(b.wait(1), [(2, 0)]);
 }
 
 #[test]
