@@ -305,6 +305,9 @@ impl Connection {
     fn attempt(&self, task: NonNull<Task>, work: &Work, parts: &mut Parts) -> Attempt {
         let attempt = self.attempt_once(task, work, parts);
         match (&attempt, self.patience) {
+            (Attempt::Done(Err(_)), _) if work.operation.is_atomic() && !self.has_ended() => {
+                self.fail(parts);
+            }
             (_, None) => {}
             (Attempt::Waits, Some(patience)) => {
                 if self.has_no_receive(work, parts)

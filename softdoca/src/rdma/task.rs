@@ -58,6 +58,11 @@ impl Operation {
         matches!(self, Self::Read | Self::Write)
     }
 
+    /// Returns `true` for the operations whose failure stops the context.
+    pub(super) fn is_atomic(self) -> bool {
+        matches!(self, Self::CompareSwap | Self::FetchAdd | Self::EventAdd)
+    }
+
     /// Returns `true` if the operation consumes a receive of the peer.
     pub(super) fn needs_receive(self) -> bool {
         matches!(
