@@ -28,9 +28,11 @@ pub(crate) use task::{Arguments, Operation, Receive, Received, Work};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt::Display;
+use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use doca_abi::{
     DOCA_ACCESS_FLAG_LOCAL_READ_WRITE, DOCA_ACCESS_FLAG_RDMA_ATOMIC, DOCA_ACCESS_FLAG_RDMA_READ,
@@ -40,16 +42,24 @@ use doca_abi::{
     doca_rdma_connection_failure_cb_t, doca_rdma_connection_request_cb_t, doca_rdma_transport_type,
 };
 
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+
 use crate::agent::{is_held_up, is_in_progress, nic_for_connections, uses_network};
 use crate::buffer::BufHandle;
 use crate::device::{Device, DeviceUse};
 use crate::error::{Error, Result};
-use crate::progress::{Ctx, Driver, Event, Started, Task, TaskOf};
+use crate::progress::{Ctx, Driver, Event, Started, Task, TaskOf, Urgency};
 use by_address::{Reception, Watched};
 use connection::{Done, Ending, News};
 use task::Pools;
 use transport::Inbox as _;
 use transport::shared_memory::SharedMemory;
+
+/// Size of a queue that the program has not set, in tasks.
+const DEFAULT_QUEUE_SIZE: u32 = 128;
 
 /// Way in which an instance is connected to peers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,10 +98,22 @@ struct Instance {
     reception: Reception,
     /// Pending change of the context's state.
     change: Option<Change>,
+    /// Wakes the engine when a message has waited for a receive of its peer for as long as configured; `None` if messages
+    /// wait for ever.
+    timer: Option<OwnedFd>,
     /// `true` if there may be a connection to another machine with queued output.
     uses_network: bool,
     /// Connection that is polled first, for fairness.
     turn: usize,
+}
+
+/// The connection on which a completed task has acted has a free place in its send queue again.
+#[inline]
+fn leave_send_queue(task: NonNull<Task>) {
+    // SAFETY: a task whose completion has not been delivered is in flight, and tasks in flight are not freed.
+    if let Some(work) = unsafe { task.as_ref() }.downcast::<Work>() {
+        work.body.with_connection(Connection::leave_send_queue);
+    }
 }
 
 /// A change of the context's state that an instance causes.
@@ -99,7 +121,7 @@ struct Instance {
 enum Change {
     /// The connection for which the start waited was established.
     Started,
-    /// The last connection has failed.
+    /// The last connection, or a task, has failed.
     Broken,
 }
 
@@ -163,6 +185,16 @@ impl Rdma {
 
     pub(crate) fn max_connections(&self) -> u16 {
         self.config.max_connections.get()
+    }
+
+    /// Size of the send queue of each connection, in tasks.
+    pub(crate) fn send_queue_size(&self) -> u32 {
+        let fabric = &self.config.fabric;
+        fabric.send_queue_size.get().unwrap_or_else(|| {
+            // The default does not limit the configured tasks.
+            let tasks = u32::try_from(self.pools.work_limit()).unwrap_or(u32::MAX);
+            DEFAULT_QUEUE_SIZE.max(tasks.checked_next_power_of_two().unwrap_or(u32::MAX))
+        })
     }
 
     /// Maximum number of bufs in the local list of a task on a connection.
@@ -246,6 +278,10 @@ impl Rdma {
                             return None;
                         }
                         News::None => {}
+                        News::Fatal => {
+                            state.change = Some(Change::Broken);
+                            return None;
+                        }
                         News::Received((task, result)) => {
                             state.turn = index + 1;
                             return Some(Event::Task(task, result));
@@ -267,11 +303,30 @@ impl Rdma {
         }
     }
 
+    /// Sets the timer to the first time at which a message fails for lack of a receive.
+    fn start_timer(&self) {
+        let state = self.state.borrow();
+        let Some(timer) = &state.timer else { return };
+        let deadlines = state.connections.iter().filter_map(|it| it.deadline());
+        if let Some(deadline) = deadlines.min() {
+            let after = deadline.saturating_duration_since(Instant::now());
+            // A time of 0 would stop the timer.
+            set_timer(timer, after.max(Duration::from_nanos(1)));
+        }
+    }
+
+    fn stop_timer(&self) {
+        if let Some(timer) = &self.state.borrow().timer {
+            set_timer(timer, Duration::ZERO);
+        }
+    }
+
     #[inline]
     fn take_pending(&self) -> Option<Event> {
         let mut state = self.state.borrow_mut();
         if state.calls.is_empty() && state.change.is_none() {
             let (task, result) = state.done.pop_front()?;
+            leave_send_queue(task);
             return Some(Event::Task(task, result));
         }
         if let Some(call) = state.calls.pop_front() {
@@ -285,6 +340,7 @@ impl Rdma {
             None => {}
         }
         let (task, result) = state.done.pop_front()?;
+        leave_send_queue(task);
         Some(Event::Task(task, result))
     }
 }
@@ -299,10 +355,15 @@ impl Driver for Rdma {
             ctx.pe()?.wake(),
             nic_for_connections(self.device.model())?,
         )?;
+        let timer = match self.config.fabric.patience() {
+            Some(_) => Some(new_timer(ctx)?),
+            None => None,
+        };
         let mut state = self.state.borrow_mut();
         // Connections of the last run were kept until now because of their handles.
         *state = Instance {
             transport: Some(transport),
+            timer,
             uses_network: uses_network()?,
             // Avoids allocation on the data path.
             receives: VecDeque::with_capacity(receives),
@@ -323,9 +384,14 @@ impl Driver for Rdma {
             work.body.check_lists(self.config.send_list_len.get())?;
             work.body.check_device(self.device.key())?;
             let done = &mut state.done;
-            work.body
-                .with_connection(|connection| connection.submit(task, &work.body, done))
-                .ok_or(Error::Unexpected)?;
+            let submit = |connection: &Connection| -> Result<bool> {
+                connection.submit(task, &work.body, done)?;
+                Ok(connection.is_fatal())
+            };
+            let submitted = work.body.with_connection(submit);
+            if submitted.ok_or(Error::Unexpected)?? {
+                state.change = Some(Change::Broken);
+            }
             if state.uses_network && !is_in_progress() {
                 state.send_queued();
             }
@@ -392,7 +458,11 @@ impl Driver for Rdma {
         state.change = None;
     }
 
-    fn finish_stop(&self, _ctx: &Ctx) -> bool {
+    fn finish_stop(&self, ctx: &Ctx) -> bool {
+        let timer = self.state.borrow_mut().timer.take();
+        if let (Some(timer), Ok(pe)) = (timer, ctx.pe()) {
+            pe.unwatch(timer.as_fd(), Urgency::Liveness);
+        }
         true
     }
 
@@ -404,6 +474,8 @@ impl Driver for Rdma {
             | Watched::Inbox
             | Watched::Outbox
             | Watched::Lane => {}
+            // The next poll finds the messages whose time is over.
+            Watched::Timer => return self.stop_timer(),
             Watched::Port => return self.on_port(ctx, number),
             Watched::Caller => return self.on_caller(ctx, number),
         }
@@ -428,6 +500,7 @@ impl Driver for Rdma {
     }
 
     fn arm(&self) {
+        self.start_timer();
         for connection in &self.state.borrow().connections {
             let mut parts = connection.parts.borrow_mut();
             let waiting = !parts.queue.is_empty() || parts.remote.is_waiting();
@@ -441,6 +514,7 @@ impl Driver for Rdma {
     }
 
     fn disarm(&self) {
+        self.stop_timer();
         for connection in &self.state.borrow().connections {
             let mut parts = connection.parts.borrow_mut();
             if let Some(inbox) = &mut parts.inbox {
@@ -451,6 +525,30 @@ impl Driver for Rdma {
             }
         }
     }
+}
+
+/// Creates a timer that wakes the context's engine.
+fn new_timer(ctx: &Ctx) -> Result<OwnedFd> {
+    let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+    let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+    let token = Watched::Timer.token(0);
+    ctx.pe()?
+        .watch(timer.as_fd(), ctx, token, Urgency::Liveness)?;
+    Ok(timer)
+}
+
+/// Sets a timer; zero stops it.
+fn set_timer(timer: &OwnedFd, after: Duration) {
+    let never = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let once = Itimerspec {
+        it_interval: never,
+        it_value: Timespec::try_from(after).unwrap_or(never),
+    };
+    // Cannot fail for a valid timer and time. Without it the engine sleeps for its usual milliseconds.
+    let _ = timerfd_settime(timer, TimerfdTimerFlags::empty(), &once);
 }
 
 /// Callbacks of the program for connection events.
@@ -490,10 +588,11 @@ impl Default for Config {
     }
 }
 
-/// Network properties. Without a network, they have no effect: they are validated, stored, and returned by the getters.
+/// Network properties. Most have no effect without a network: they are validated, stored, and returned by the getters.
 pub(crate) struct Fabric {
     pub(crate) gid_index: Cell<u32>,
-    pub(crate) send_queue_size: Cell<u32>,
+    /// As set by the program.
+    pub(super) send_queue_size: Cell<Option<u32>>,
     pub(crate) recv_queue_size: Cell<u32>,
     pub(crate) mtu: Cell<doca_mtu_size>,
     pub(crate) grh_enabled: Cell<u8>,
@@ -507,8 +606,8 @@ impl Default for Fabric {
     fn default() -> Self {
         Self {
             gid_index: Cell::new(0),
-            send_queue_size: Cell::new(128),
-            recv_queue_size: Cell::new(128),
+            send_queue_size: Cell::new(None),
+            recv_queue_size: Cell::new(DEFAULT_QUEUE_SIZE),
             mtu: Cell::new(DOCA_MTU_SIZE_1K_BYTES),
             grh_enabled: Cell::new(1),
             service_level: Cell::new(0),
@@ -597,7 +696,7 @@ impl Fabric {
     }
 
     pub(crate) fn set_send_queue_size(&self, size: u32) -> Result<()> {
-        self.send_queue_size.set(queue_size(size)?);
+        self.send_queue_size.set(Some(queue_size(size)?));
         Ok(())
     }
 
@@ -632,6 +731,14 @@ impl Fabric {
         self.rnr_retry_count
             .set(at_most("a retry count", count, limits::RNR_RETRIES)?);
         Ok(())
+    }
+
+    /// Time for which a message waits for a receive of its peer; `None` for ever.
+    pub(super) fn patience(&self) -> Option<Duration> {
+        match self.rnr_retry_count.get() {
+            limits::RNR_RETRIES => None,
+            count => Some(limits::RNR_TIMER * u32::from(count)),
+        }
     }
 
     pub(crate) fn set_request_timeout(&self, milliseconds: u16) -> Result<()> {
@@ -675,6 +782,8 @@ fn list_len(len: u32) -> Result<u32> {
 
 /// Limits of every emulated device.
 pub(crate) mod limits {
+    use std::time::Duration;
+
     /// Maximum number of bufs in a list.
     pub(crate) const BUF_LIST_LEN: u32 = 32;
     /// Maximum message size in bytes, according to the guide.
@@ -683,8 +792,11 @@ pub(crate) mod limits {
     /// Size of the GID table: the link-local GID, and that of the IPv4 address.
     pub(crate) const GIDS: u32 = 2;
     pub(super) const SERVICE_LEVEL: u32 = 15;
-    /// Infinite, which is also softdoca's actual behaviour.
+    /// Retries without end, as defined by InfiniBand.
     pub(super) const RNR_RETRIES: u8 = 7;
+    /// Time between retries: the longest that InfiniBand defines, because a process that posts receives may have to wait
+    /// for a CPU.
+    pub(super) const RNR_TIMER: Duration = Duration::from_micros(655_360);
 }
 
 #[cfg(test)]

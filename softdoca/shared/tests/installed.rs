@@ -264,6 +264,37 @@ fn ends_of_different_releases_use_one_channel() {
     }
 }
 
+/// Endpoints of 2.5 and 2.6 (`doca_comm_channel_*`) connect to clients and servers of any release by control messages.
+#[test]
+fn endpoints_of_2_x_connect_to_ends_of_all_releases() {
+    let endpoint = support::repository_source("tests/c/endpoint_peer.c");
+    let channel = support::repository_source("tests/c/channel_peer.c");
+    let compile = |release, source: &Path| {
+        let sdk = Sdk::install_for(release);
+        let program = sdk.program(Language::C, source, &["softdoca"]);
+        (sdk, program, release.name())
+    };
+    let endpoints = support::RELEASES_OF_2_X.map(|release| compile(release, &endpoint));
+    let others = [Release::V2_5, Release::V2_9, Release::CURRENT].map(|it| compile(it, &channel));
+    let run = |server: &(Sdk, PathBuf, _), client: &(Sdk, PathBuf, _)| {
+        support::channel_of((&server.0, &server.1), (&client.0, &client.1), &["control"])
+    };
+    let [lts, later] = &endpoints;
+    // The headers of 2.5 and 2.6 are the same.
+    for (end, other) in [lts, later, later].into_iter().zip(&others) {
+        let (own, theirs) = (end.2, other.2);
+        let (server, client) = run(end, other);
+        assert_eq!(server, format!("server endpoint of DOCA {own}.0\n"));
+        assert_eq!(client, format!("client of DOCA {theirs}.0\n"));
+        let (server, client) = run(other, end);
+        assert_eq!(server, format!("server of DOCA {theirs}.0\n"));
+        assert_eq!(client, format!("client endpoint of DOCA {own}.0\n"));
+    }
+    let (server, client) = run(lts, later);
+    assert_eq!(server, "server endpoint of DOCA 2.5.0\n");
+    assert_eq!(client, "client endpoint of DOCA 2.6.0\n");
+}
+
 /// Contexts of 2.5 and 2.6, which are connected while they start, can be connected to contexts of later releases.
 #[test]
 fn contexts_of_different_releases_are_connected() {

@@ -277,8 +277,9 @@ properties! {
         => "the index of the GID, which has no effect here": u32;
         fabric(Fabric::set_gid_index), |rdma: &Rdma| rdma.fabric().gid_index.get();
     doca_rdma_set_send_queue_size, doca_rdma_get_send_queue_size(*const doca_rdma)
-        => "the size of the send queue, rounded up to a power of 2": u32;
-        fabric(Fabric::set_send_queue_size), |rdma: &Rdma| rdma.fabric().send_queue_size.get();
+        => "the maximum number of tasks in flight on a connection, rounded up to a power of 2; without a value, that of the \
+            configured tasks": u32;
+        fabric(Fabric::set_send_queue_size), Rdma::send_queue_size;
     doca_rdma_set_recv_queue_size, doca_rdma_get_recv_queue_size(*const doca_rdma)
         => "the size of the receive queue, rounded up to a power of 2": u32;
         fabric(Fabric::set_recv_queue_size), |rdma: &Rdma| rdma.fabric().recv_queue_size.get();
@@ -292,7 +293,7 @@ properties! {
         => "the service level, which has no effect here": u32;
         fabric(Fabric::set_service_level), |rdma: &Rdma| rdma.fabric().service_level.get();
     doca_rdma_set_rnr_retry_count, doca_rdma_get_rnr_retry_count(*const doca_rdma)
-        => "the number of retries for a peer without posted receives; softdoca waits for ever": u8;
+        => "the number of retries for a peer without posted receives, every 0.66 s; 7 is for ever": u8;
         fabric(Fabric::set_rnr_retry_count), |rdma: &Rdma| rdma.fabric().rnr_retry_count.get();
     doca_rdma_set_connection_request_timeout, doca_rdma_get_connection_request_timeout(*const doca_rdma)
         => "the time for resolving an address, in milliseconds; softdoca needs none": u16;

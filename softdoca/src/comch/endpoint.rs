@@ -29,6 +29,9 @@ const DEFAULT_QUEUE: u16 = 64;
 /// Bytes of messages that a peer has not received, as far as the system's limit allows. Programs that ignore
 /// `DOCA_ERROR_AGAIN` rely on a queue of several messages.
 const SEND_BUFFER: usize = 1 << 20;
+/// Maximum number of clients of a service that have ended, and whose addresses remain valid for a program that has not
+/// disconnected them. The API has no event for the end of a client, so a program may never do so.
+const MAX_LOST: usize = 1024;
 /// Number of times that a receive is repeated after a reset: it is reported before the messages that are left.
 const MOST_RESETS: usize = 8;
 
@@ -48,6 +51,8 @@ struct State {
     role: Role,
     sets: Option<Sets>,
     peers: Vec<Linked>,
+    /// Clients of a service that have ended, and that the program may still disconnect; oldest first.
+    lost: VecDeque<Arc<Peer>>,
     /// Disconnected peers, oldest first.
     ended: VecDeque<Arc<Peer>>,
     /// Index of the peer from which a message is received next.
@@ -108,6 +113,8 @@ pub(crate) struct Peer {
 struct Linked {
     peer: Arc<Peer>,
     link: Link,
+    /// `true` if the program has the peer's address.
+    is_known: bool,
 }
 
 #[derive(Debug)]
@@ -181,6 +188,7 @@ impl Endpoint {
                 role: Role::None,
                 sets: None,
                 peers: Vec::new(),
+                lost: VecDeque::new(),
                 ended: VecDeque::new(),
                 turn: 0,
                 listed: Listed::default(),
@@ -330,6 +338,7 @@ impl Endpoint {
         state.peers.push(Linked {
             peer: Arc::clone(&peer),
             link,
+            is_known: true,
         });
         Ok(peer)
     }
@@ -343,9 +352,14 @@ impl Endpoint {
     pub(crate) fn send(&self, message: &[u8], peer: &Peer) -> Result<()> {
         let state = &mut *self.state();
         let most = u32::from(state.max_message);
-        let index = state.position(peer).ok_or_else(not_connected)?;
+        let Some(index) = state.position(peer) else {
+            return Err(match state.position_of_lost(peer) {
+                Some(_) => Error::ConnectionReset,
+                None => not_connected(),
+            });
+        };
         state.go_on_connecting(index);
-        let (Linked { link, peer }, Some(sets)) = (&mut state.peers[index], &state.sets) else {
+        let (Linked { link, peer, .. }, Some(sets)) = (&mut state.peers[index], &state.sets) else {
             return Err(not_connected());
         };
         let Link::Open {
@@ -396,7 +410,9 @@ impl Endpoint {
             match state.receive_from(index, buffer) {
                 Ok(len) => {
                     state.turn = (index + 1) % count;
-                    return Ok((len, Arc::clone(&state.peers[index].peer)));
+                    let linked = &mut state.peers[index];
+                    linked.is_known = true;
+                    return Ok((len, Arc::clone(&linked.peer)));
                 }
                 Err(Error::Again) => {}
                 Err(error) => return Err(error),
@@ -415,11 +431,15 @@ impl Endpoint {
     /// [`Error::NotConnected`] for a peer that was disconnected before.
     pub(crate) fn disconnect(&self, peer: &Peer) -> Result<()> {
         let mut state = self.state();
-        let index = state.position(peer).ok_or_else(not_connected)?;
-        state.end(index);
-        let Linked { peer, .. } = state.peers.remove(index);
-        state.turn = 0;
-        state.ended.push_back(peer);
+        let peer = if let Some(index) = state.position(peer) {
+            state.end(index);
+            state.turn = 0;
+            Some(state.peers.remove(index).peer)
+        } else {
+            let index = state.position_of_lost(peer);
+            index.and_then(|index| state.lost.remove(index))
+        };
+        state.ended.push_back(peer.ok_or_else(not_connected)?);
         if state.ended.len() > MEMORIES {
             state.ended.pop_front();
         }
@@ -485,7 +505,7 @@ impl Endpoint {
         state.expect_service()?;
         state.admit(self);
         let mut addresses = Vec::new();
-        for linked in &state.peers {
+        for linked in &mut state.peers {
             let Link::Open {
                 socket, lifeline, ..
             } = &linked.link
@@ -493,12 +513,22 @@ impl Endpoint {
                 continue;
             };
             if socket.is_closed() {
-                // Its lifeline would keep the descriptor readable; its messages can still be received.
                 if let Some(sets) = &state.sets {
-                    let _ = epoll::delete(&sets.service, lifeline);
+                    match socket.peek(&mut [0; MAX_FRAME]) {
+                        // The program may never receive.
+                        Ok(None) => {
+                            sets.remove(socket, lifeline);
+                            linked.link = Link::Ended;
+                        }
+                        // Its lifeline would keep the descriptor readable; its messages can still be received.
+                        _ => {
+                            let _ = epoll::delete(&sets.service, lifeline);
+                        }
+                    }
                 }
                 continue;
             }
+            linked.is_known = true;
             let address = Arc::as_ptr(&linked.peer).cast_mut();
             addresses.push(AtomicPtr::new(address.cast()));
         }
@@ -586,6 +616,27 @@ impl State {
         self.peers.iter().position(is_it)
     }
 
+    fn position_of_lost(&self, peer: &Peer) -> Option<usize> {
+        let is_it = |lost: &Arc<Peer>| std::ptr::eq(&**lost, peer);
+        self.lost.iter().position(is_it)
+    }
+
+    /// Removes clients that have ended. Those whose address the program has are kept for it, within [`MAX_LOST`].
+    fn remove_ended(&mut self) {
+        let is_ended = |linked: &mut Linked| matches!(linked.link, Link::Ended);
+        if !self.peers.iter_mut().any(is_ended) {
+            return;
+        }
+        self.turn = 0;
+        for linked in self.peers.extract_if(.., is_ended) {
+            if linked.is_known {
+                self.lost.push_back(linked.peer);
+            }
+        }
+        let excess = self.lost.len().saturating_sub(MAX_LOST);
+        self.lost.drain(..excess);
+    }
+
     /// Closes a connection.
     fn end(&mut self, index: usize) {
         let link = std::mem::replace(&mut self.peers[index].link, Link::Ended);
@@ -644,6 +695,7 @@ impl State {
 
     /// Accepts clients, and answers their hellos.
     fn admit(&mut self, endpoint: &Arc<Endpoint>) {
+        self.remove_ended();
         let (Role::Service(service), Some(sets)) = (&mut self.role, &self.sets) else {
             return;
         };
@@ -685,11 +737,7 @@ impl State {
                 }
                 Arrival::Received(caller) => caller,
             };
-            let open = self
-                .peers
-                .iter()
-                .filter(|linked| !matches!(linked.link, Link::Ended))
-                .count();
+            let open = self.peers.len();
             let admitted = check_caller(&caller, &service.name, &service.function, open);
             if let Err((error, reason)) = admitted {
                 log::warn!("the service {:?} refuses a client: {reason}", service.name);
@@ -712,6 +760,7 @@ impl State {
                     max_message,
                     is_full: false,
                 },
+                is_known: false,
             });
         }
     }
@@ -721,7 +770,7 @@ impl State {
         let mut scratch = [0; MAX_FRAME];
         let mut resets = 0;
         loop {
-            let Linked { peer, link } = &self.peers[index];
+            let Linked { peer, link, .. } = &self.peers[index];
             let Link::Open { socket, .. } = link else {
                 return Err(Error::Again);
             };
@@ -821,4 +870,92 @@ impl Sets {
 /// Adds a descriptor to a set, which only tells whether one of its descriptors is ready.
 fn watch(set: &OwnedFd, fd: impl AsFd, flags: epoll::EventFlags) -> Result<()> {
     Ok(epoll::add(set, fd, epoll::EventData::new_u64(0), flags)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Representor;
+
+    fn service(name: &str) -> Arc<Endpoint> {
+        let device = Device::open_by_name("0000:03:00.0").expect("the DPU's device");
+        let infos = device.representors(None).expect("representors");
+        let service = Endpoint::new();
+        service.set_device(device).expect("an idle endpoint");
+        service
+            .set_representor(Representor::open(&infos[0]))
+            .expect("an idle endpoint");
+        service.listen(name).expect("an unused name");
+        service
+    }
+
+    /// A client whose hello the service has answered.
+    fn client(service: &Arc<Endpoint>, name: &str) -> (Arc<Endpoint>, Arc<Peer>) {
+        let client = Endpoint::new();
+        let device = Device::open_by_name("0000:3b:00.0").expect("the host's device");
+        client.set_device(device).expect("an idle endpoint");
+        let peer = client.connect(name).expect("a service");
+        while peer.update() == Err(Error::ConnectionInProgress) {
+            assert_eq!(receive(service).err(), Some(Error::Again));
+        }
+        (client, peer)
+    }
+
+    fn receive(endpoint: &Arc<Endpoint>) -> Result<Arc<Peer>> {
+        endpoint.receive(&mut [0; 16]).map(|(_, peer)| peer)
+    }
+
+    /// Numbers of peers, and of clients that have ended and are not disconnected.
+    fn kept(endpoint: &Endpoint) -> (usize, usize) {
+        let state = endpoint.state();
+        (state.peers.len(), state.lost.len())
+    }
+
+    #[test]
+    fn clients_unknown_to_the_program_are_forgotten_when_they_end() {
+        let name = format!("forgotten-{}", std::process::id());
+        let service = service(&name);
+        for _ in 0..20 {
+            drop(client(&service, &name));
+            assert_eq!(receive(&service).err(), Some(Error::Again));
+        }
+        assert!(kept(&service).0 <= 1, "{:?}", kept(&service));
+        assert_eq!(receive(&service).err(), Some(Error::Again));
+        assert_eq!(kept(&service), (0, 0));
+        // A service that never receives.
+        drop(client(&service, &name));
+        for _ in 0..2 {
+            service.update_service().expect("a service");
+        }
+        assert_eq!(kept(&service), (0, 0));
+    }
+
+    #[test]
+    fn addresses_of_ended_clients_are_valid_within_the_bound() {
+        let name = format!("addresses-{}", std::process::id());
+        let service = service(&name);
+        let mut first = None;
+        for _ in 0..MAX_LOST + 3 {
+            let (client, peer) = client(&service, &name);
+            client.send(b"x", &peer).expect("an established connection");
+            let peer = receive(&service).expect("a message");
+            drop(client);
+            assert_eq!(receive(&service).err(), Some(Error::Again));
+            first.get_or_insert(peer);
+        }
+        assert_eq!(receive(&service).err(), Some(Error::Again));
+        assert_eq!(kept(&service), (0, MAX_LOST));
+        let first = first.expect("a client");
+        assert_eq!(service.disconnect(&first), Err(Error::NotConnected));
+        let kept_first = Arc::clone(&service.state().lost[0]);
+        assert_eq!(kept_first.update(), Err(Error::ConnectionAborted));
+        assert_eq!(service.send(b"x", &kept_first), Err(Error::ConnectionReset));
+        assert_eq!(service.disconnect(&kept_first), Ok(()));
+        assert_eq!(
+            service.disconnect(&kept_first),
+            Err(Error::NotConnected),
+            "again"
+        );
+        assert_eq!(kept(&service), (0, MAX_LOST - 1));
+    }
 }

@@ -356,6 +356,8 @@ pub(super) enum Watched {
     Outbox = 5,
     /// Socket for access to its memory.
     Lane = 6,
+    /// Timer of messages that wait for receives of peers.
+    Timer = 7,
 }
 
 impl Watched {
@@ -375,7 +377,8 @@ impl Watched {
             3 => Watched::Caller,
             4 => Watched::Inbox,
             5 => Watched::Outbox,
-            _ => Watched::Lane,
+            6 => Watched::Lane,
+            _ => Watched::Timer,
         };
         (watched, token % Watched::NUMBERS)
     }

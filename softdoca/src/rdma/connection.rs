@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use doca_abi::{doca_data, doca_rdma_connection};
 
@@ -46,6 +47,14 @@ pub(crate) struct Connection {
     /// Address to which it was connected, released at the end of the connection, after which the program may destroy
     /// it. For a connection requested by a peer, the peer's address, which is kept.
     address: RefCell<Option<Arc<Address>>>,
+    /// Maximum number of tasks in the send queue.
+    send_queue_size: u32,
+    /// Tasks of this side that were submitted, and whose completions the program has not received.
+    in_send_queue: Cell<u32>,
+    /// Time for which a message waits for a receive of the peer; `None` for ever.
+    patience: Option<Duration>,
+    /// A task has failed such that the context stops.
+    is_fatal: Cell<bool>,
     pub(super) handshake: RefCell<Option<Handshake>>,
     pub(super) parts: RefCell<Parts>,
 }
@@ -66,8 +75,23 @@ pub(super) struct Parts {
     pub(super) broken: bool,
     /// A task of this side failed because the peer no longer exists.
     failed: bool,
+    not_ready: NotReady,
     /// Requests to memory on another machine.
     pub(super) remote: Remote,
+}
+
+/// A message of this side that waits for a receive of the peer. It starts to wait when it is the first task of the queue.
+#[derive(Default)]
+struct NotReady {
+    since: Option<Instant>,
+}
+
+impl NotReady {
+    /// Returns `true` if a message that finds no receive `now` has waited for the time.
+    fn has_waited(&mut self, patience: Duration, now: Instant) -> bool {
+        let since = *self.since.get_or_insert(now);
+        now.saturating_duration_since(since) >= patience
+    }
 }
 
 /// Result of an attempt to run a submitted task.
@@ -89,6 +113,8 @@ pub(super) enum News {
     Closed,
     /// The peer has exited or violated the protocol.
     Lost,
+    /// A task of this side has failed such that the context stops.
+    Fatal,
 }
 
 impl Connection {
@@ -97,7 +123,8 @@ impl Connection {
         ctx: &Ctx,
         details: &ConnectionDetails,
         inbox: Box<ConnectionInbox>,
-        queue_size: usize,
+        tasks: usize,
+        (send_queue_size, patience): (u32, Option<Duration>),
         by_address: bool,
     ) -> Self {
         let state = if by_address {
@@ -112,15 +139,20 @@ impl Connection {
             state: Cell::new(state),
             details: details.encode().into(),
             address: RefCell::default(),
+            send_queue_size,
+            in_send_queue: Cell::new(0),
+            patience,
+            is_fatal: Cell::new(false),
             handshake: RefCell::default(),
             parts: RefCell::new(Parts {
                 inbox: Some(inbox),
                 outbox: None,
                 peer_permissions: 0,
-                queue: VecDeque::with_capacity(queue_size),
+                queue: VecDeque::with_capacity(tasks.min(send_queue_size as usize)),
                 assembly: None,
                 broken: false,
                 failed: false,
+                not_ready: NotReady::default(),
                 remote: Remote::default(),
             }),
         }
@@ -179,7 +211,15 @@ impl Connection {
     /// therefore make progress soon, further copies are queued, and their sources prefetched. A single copy is complete
     /// when this returns, so that its effect is visible to a program that then waits for another event, as with a
     /// device.
-    pub(super) fn submit(&self, task: &Task, work: &Work, done: &mut VecDeque<Done>) {
+    ///
+    /// # Errors
+    /// [`Error::Full`] if the send queue is full: completed tasks leave it when the program receives their completions.
+    pub(super) fn submit(&self, task: &Task, work: &Work, done: &mut VecDeque<Done>) -> Result<()> {
+        let in_send_queue = self.in_send_queue.get();
+        if in_send_queue >= self.send_queue_size {
+            return Err(Error::Full);
+        }
+        self.in_send_queue.set(in_send_queue + 1);
         work.stage.set(Stage::Waiting);
         work.set_progress(0);
         let mut parts = self.parts.borrow_mut();
@@ -195,13 +235,21 @@ impl Connection {
         }
         if waits || !parts.queue.is_empty() {
             parts.queue.push_back(task);
-            return;
+            return Ok(());
         }
         match self.attempt(task, work, parts) {
             Attempt::Done(result) => done.push_back((task, result)),
             Attempt::Waits => parts.queue.push_back(task),
             Attempt::Issued => {}
         }
+        Ok(())
+    }
+
+    /// Called when the completion of a task of this side is delivered.
+    #[inline]
+    pub(super) fn leave_send_queue(&self) {
+        self.in_send_queue
+            .set(self.in_send_queue.get().saturating_sub(1));
     }
 
     /// Runs tasks of this side until one must wait, or one has copied data: its completion must not wait for other
@@ -233,9 +281,62 @@ impl Connection {
         }
     }
 
+    /// `true` if a task has failed such that the context stops.
+    #[inline]
+    pub(super) fn is_fatal(&self) -> bool {
+        self.is_fatal.get()
+    }
+
+    /// Handles a failure after which the context stops: no further task is run.
+    #[cold]
+    pub(super) fn fail(&self, parts: &mut Parts) {
+        self.is_fatal.set(true);
+        parts.broken = true;
+    }
+
+    /// Time at which the message that waits for a receive of the peer fails.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let since = self.parts.borrow().not_ready.since?;
+        since.checked_add(self.patience?)
+    }
+
     /// Runs a task of this side, if the queue is empty.
     #[inline]
-    pub(super) fn attempt(&self, task: NonNull<Task>, work: &Work, parts: &mut Parts) -> Attempt {
+    fn attempt(&self, task: NonNull<Task>, work: &Work, parts: &mut Parts) -> Attempt {
+        let attempt = self.attempt_once(task, work, parts);
+        match (&attempt, self.patience) {
+            (Attempt::Done(Err(_)), _) if work.operation.is_atomic() && !self.has_ended() => {
+                self.fail(parts);
+            }
+            (_, None) => {}
+            (Attempt::Waits, Some(patience)) => {
+                if self.has_no_receive(work, parts)
+                    && parts.not_ready.has_waited(patience, Instant::now())
+                {
+                    self.fail(parts);
+                    return Attempt::Done(Err(Error::IoFailed.because(
+                        "the RDMA peer has not posted a receive within the retries (doca_rdma_set_rnr_retry_count)",
+                    )));
+                }
+            }
+            _ => parts.not_ready.since = None,
+        }
+        attempt
+    }
+
+    /// Returns `true` if a task that cannot run lacks a receive of the peer.
+    #[cold]
+    fn has_no_receive(&self, work: &Work, parts: &mut Parts) -> bool {
+        let can_start = !parts.broken && !parts.remote.is_waiting();
+        work.operation.needs_receive()
+            && work.stage.get() == Stage::Waiting
+            && can_start
+            && (parts.outbox.as_deref_mut()).is_some_and(|outbox| !outbox.reserve_receive())
+    }
+
+    /// As [`attempt`](Self::attempt), without the consequences of a failure for the context.
+    #[inline]
+    fn attempt_once(&self, task: NonNull<Task>, work: &Work, parts: &mut Parts) -> Attempt {
         if self.state.get() == State::Ended {
             return Attempt::Done(Err(Error::ConnectionReset));
         }
@@ -291,13 +392,15 @@ impl Connection {
         if !parts.queue.is_empty() {
             self.run(parts, done);
         }
+        if self.is_fatal() {
+            return News::Fatal;
+        }
         let can_receive = parts.assembly.is_some() || !receives.is_empty();
         parts.peer(can_receive)
     }
 
     /// Ends the connection: the peer sees it closed, and every task on it fails with `error`. Returns `true` if any
     /// task failed.
-    /// failed by its end.
     pub(super) fn end(&self, error: Error, done: &mut VecDeque<Done>) -> bool {
         self.state.set(State::Ended);
         self.address
@@ -398,6 +501,7 @@ impl Rdma {
             &details,
             Box::new(ConnectionInbox::Shared(inbox)),
             self.pools.work_limit(),
+            (self.send_queue_size(), self.config.fabric.patience()),
             by_address,
         ));
         state.next_id = (state.next_id + 1) % Watched::NUMBERS;
@@ -760,6 +864,21 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn message_fails_when_it_has_waited_for_all_retries() {
+        let (mut not_ready, start) = (NotReady::default(), Instant::now());
+        let [at_once, short] = [Duration::ZERO, Duration::from_millis(655)];
+        assert!(!not_ready.has_waited(short, start));
+        assert!(!not_ready.has_waited(short, start + short / 2));
+        assert!(not_ready.has_waited(short, start + short));
+        // The next message of the queue waits from its own start.
+        not_ready.since = None;
+        assert!(!not_ready.has_waited(short, start + short));
+        assert!(not_ready.has_waited(short, start + 2 * short));
+        not_ready.since = None;
+        assert!(not_ready.has_waited(at_once, start), "without retries");
+    }
 
     fn details() -> ConnectionDetails {
         ConnectionDetails {

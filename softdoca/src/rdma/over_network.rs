@@ -204,12 +204,8 @@ impl Connection {
                 return Err(Error::Again);
             }
             // As in hardware, no data is written before the peer can receive the immediate value.
-            let reserved = match parts.outbox.as_deref_mut() {
-                Some(ConnectionOutbox::Network(outbox)) => outbox.reserve_receive(),
-                Some(ConnectionOutbox::Verbs(outbox)) => outbox.reserve_receive(),
-                _ => false,
-            };
-            if !reserved {
+            let outbox = parts.outbox.as_deref_mut();
+            if !outbox.is_some_and(ConnectionOutbox::reserve_receive) {
                 return Err(Error::Again);
             }
         }
@@ -261,6 +257,7 @@ impl Connection {
 
     /// Handles replies. An error ends the connection.
     pub(super) fn take_replies(&self, parts: &mut Parts, done: &mut VecDeque<Done>) -> Result<()> {
+        let mut is_fatal = false;
         let remote = &mut parts.remote;
         if let Some(ConnectionOutbox::Verbs(outbox)) = parts.outbox.as_deref_mut() {
             // This also polls completions of messages.
@@ -271,8 +268,13 @@ impl Connection {
                 let work = unsafe { sent.task.as_ref() }.downcast::<Work>();
                 let work = &work.ok_or(Error::Unexpected)?.body;
                 let result = reply.and_then(|value| task::finish_access(work, sent.len, value));
+                is_fatal |= result.is_err() && work.operation.is_atomic();
                 done.push_back((sent.task, result));
             }
+        }
+        if is_fatal {
+            self.fail(parts);
+            return Ok(());
         }
         let Some(lane) = &mut remote.lane else {
             return Ok(());

@@ -57,6 +57,19 @@ impl Operation {
     pub(super) fn copies(self) -> bool {
         matches!(self, Self::Read | Self::Write)
     }
+
+    /// Returns `true` for the operations whose failure stops the context.
+    pub(super) fn is_atomic(self) -> bool {
+        matches!(self, Self::CompareSwap | Self::FetchAdd | Self::EventAdd)
+    }
+
+    /// Returns `true` if the operation consumes a receive of the peer.
+    pub(super) fn needs_receive(self) -> bool {
+        matches!(
+            self,
+            Self::Send | Self::SendImmediate | Self::WriteImmediate
+        )
+    }
 }
 
 /// Parameters of a [`Work`] task. Each operation uses its own.

@@ -184,6 +184,11 @@ impl ConnectionOutbox {
         }
     }
 
+    /// As [`Outbox::reserve_receive`].
+    pub(super) fn reserve_receive(&mut self) -> bool {
+        either!(ConnectionOutbox, self, outbox => outbox.reserve_receive())
+    }
+
     #[inline]
     pub(super) fn peer(&self) -> Peer {
         either!(ConnectionOutbox, self, outbox => outbox.peer())

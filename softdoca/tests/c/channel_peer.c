@@ -4,7 +4,8 @@
  *   channel_peer server     on the DPU
  *   channel_peer client     on the host; exits with EX_UNAVAILABLE if there is no server yet
  *
- * Each end sends a control message and, over the fast path, one message to the consumer of the other.
+ * Each end sends a control message and, over the fast path, one message to the consumer of the other; with the argument
+ * `control`, which follows, only the former.
  */
 #include "comch.h"
 
@@ -128,7 +129,7 @@ static void end_create(struct end *end, const char *device)
 		world_map(end->world.dev, end->world.memory, MEMORY_SIZE, DOCA_ACCESS_FLAG_PCI_READ_WRITE);
 }
 
-static void run_server(struct end *end)
+static void run_server(struct end *end, bool has_fast_path)
 {
 	struct doca_devinfo_rep **reps;
 	struct doca_dev_rep *rep;
@@ -153,7 +154,8 @@ static void run_server(struct end *end)
 
 	expect_control(end, "question");
 	send_control(end, "answer");
-	exchange(end, "from the server", "from the client");
+	if (has_fast_path)
+		exchange(end, "from the server", "from the client");
 	while (end->disconnections == 0)
 		(void)doca_pe_progress(end->world.pe);
 	stop_alone(end, ctx);
@@ -161,7 +163,7 @@ static void run_server(struct end *end)
 	OK(doca_dev_rep_close(rep));
 }
 
-static void run_client(struct end *end)
+static void run_client(struct end *end, bool has_fast_path)
 {
 	struct doca_ctx *ctx;
 	union doca_data data = {.ptr = end};
@@ -184,7 +186,8 @@ static void run_client(struct end *end)
 
 	send_control(end, "question");
 	expect_control(end, "answer");
-	exchange(end, "from the client", "from the server");
+	if (has_fast_path)
+		exchange(end, "from the client", "from the server");
 	stop_alone(end, ctx);
 	OK(doca_comch_client_destroy(end->client));
 }
@@ -193,10 +196,14 @@ int main(int argc, char **argv)
 {
 	struct end end = {0};
 
-	if (argc == 2 && strcmp(argv[1], "server") == 0)
-		run_server(&end);
-	else if (argc == 2 && strcmp(argv[1], "client") == 0)
-		run_client(&end);
+	bool has_fast_path = argc == 2;
+
+	if (argc > 3 || (argc == 3 && strcmp(argv[2], "control") != 0))
+		return EX_USAGE;
+	if (argc >= 2 && strcmp(argv[1], "server") == 0)
+		run_server(&end, has_fast_path);
+	else if (argc >= 2 && strcmp(argv[1], "client") == 0)
+		run_client(&end, has_fast_path);
 	else
 		return EX_USAGE;
 	world_destroy(&end.world);

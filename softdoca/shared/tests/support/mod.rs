@@ -296,22 +296,31 @@ pub fn ping_pong(sdk: &Sdk, through: &[OsString]) {
 /// `tests/c/channel_peer.c` as server and client, compiled with the headers of different releases.
 pub fn channel(server: &Sdk, client: &Sdk) -> (String, String) {
     let source = repository_source("tests/c/channel_peer.c");
-    let [server_program, client_program] =
-        [server, client].map(|sdk| sdk.program(Language::C, &source, &["softdoca"]));
-    let runtime = server.scratch("channel");
-    let command = |sdk: &Sdk, program: &Path, side: &str| {
+    let compile = |sdk: &Sdk| sdk.program(Language::C, &source, &["softdoca"]);
+    let (server_program, client_program) = (compile(server), compile(client));
+    channel_of((server, &server_program), (client, &client_program), &[])
+}
+
+/// Server and client of one channel: installations with the programs that were compiled with their headers. Returns what
+/// they print.
+pub fn channel_of(
+    server: (&Sdk, &Path),
+    client: (&Sdk, &Path),
+    arguments: &[&str],
+) -> (String, String) {
+    let runtime = server.0.scratch("channel");
+    let command = |(sdk, program): (&Sdk, &Path), side: &str| {
         let mut command = sdk.command(program, "run");
-        command.env("SOFTDOCA_RUNTIME_DIR", &runtime).arg(side);
+        command.env("SOFTDOCA_RUNTIME_DIR", &runtime);
+        command.arg(side).args(arguments);
         command
     };
-    let running = start(&mut command(server, &server_program, "server"));
+    let running = start(&mut command(server, "server"));
     // The client exits with this status (sysexits.h) if the server does not exist yet, and is then restarted.
     const EX_UNAVAILABLE: i32 = 69;
     let deadline = Instant::now() + Duration::from_secs(30);
     let printed = loop {
-        let finished = command(client, &client_program, "client")
-            .output()
-            .expect("a process");
+        let finished = command(client, "client").output().expect("a process");
         if finished.status.success() {
             break String::from_utf8_lossy(&finished.stdout).into_owned();
         }

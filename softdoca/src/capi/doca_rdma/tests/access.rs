@@ -368,53 +368,87 @@ fn atomics_need_permission_on_both_sides_of_the_table() {
         let on = c(bufs.data(&remote, 0, 8));
         submit(a.fetch_add(to_b, (on, c(result)), 1, 1));
         submit(a.compare_swap(to_b, (on, c(result)), (1, 2), 2));
-        let code = if allowed {
-            0
-        } else {
-            Error::NotPermitted.code()
+        // The context stops after the first failure, which flushes the second task.
+        let codes = match allowed {
+            true => [0, 0],
+            false => [Error::NotPermitted, Error::ConnectionAborted].map(Error::code),
         };
-        assert_eq!(a.wait(2), [(1, code), (2, code)], "case {number}");
+        assert_eq!(a.wait(2), [(1, codes[0]), (2, codes[1])], "case {number}");
         assert_eq!(word(&theirs, 0), if allowed { 2 } else { 0 });
         assert_eq!(result.data_len(), if allowed { 16 } else { 0 });
     }
 }
 
 #[test]
-fn failed_atomics_change_nothing() {
+fn failed_atomic_changes_nothing_and_stops_the_context() {
+    let (big, refused) = (Error::TooBig, Error::NotPermitted);
+    let expected = [
+        big,
+        Error::InvalidValue,
+        big,
+        Error::InvalidValue,
+        Error::InvalidValue,
+        refused,
+        refused,
+    ];
     for placement in [Placement::Pages, Placement::Unaligned] {
-        let ((a, to_b), _b) = pair();
-        let theirs = Memory::new(4096, REMOTE_ATOMIC, placement);
-        let at = aligned(&theirs);
-        let remote = import(&theirs.export());
-        let (local, bufs) = (Memory::local(4096), Bufs::new());
-        let result = c(bufs.room(&local.mmap, 0, 64));
-        let good = c(bufs.data(&remote, at, 8));
-        let (short, crooked) = (bufs.data(&remote, at, 7), bufs.data(&remote, at + 4, 8));
-        submit(a.fetch_add(to_b, (c(short), result), 1, 1));
-        submit(a.fetch_add(to_b, (c(crooked), result), 1, 2));
-        submit(a.fetch_add(to_b, (good, c(bufs.room(&local.mmap, 0, 7))), 1, 3));
-        submit(a.fetch_add(to_b, (null_mut(), result), 1, 4));
-        submit(a.fetch_add(to_b, (good, null_mut()), 1, 5));
-        // Local memory is not remote, and a peer's is not local.
-        submit(a.fetch_add(to_b, (c(bufs.data(&local.mmap, 8, 8)), result), 1, 6));
-        submit(a.fetch_add(to_b, (good, c(bufs.room(&remote, at, 8))), 1, 7));
-        let [invalid, big, refused] =
-            [Error::InvalidValue, Error::TooBig, Error::NotPermitted].map(Error::code);
-        assert_eq!(
-            a.wait(7),
-            [
-                (1, big),
-                (2, invalid),
-                (3, big),
-                (4, invalid),
-                (5, invalid),
-                (6, refused),
-                (7, refused)
-            ],
-            "{placement:?}"
-        );
-        assert_eq!(theirs.read(0, 64), [0; 64]);
-        assert_eq!(local.read(0, 64), [0; 64]);
+        for (case, error) in expected.into_iter().enumerate() {
+            let ((a, to_b), (b, _)) = pair();
+            let theirs = Memory::new(4096, REMOTE_ATOMIC, placement);
+            let at = aligned(&theirs);
+            let remote = import(&theirs.export());
+            let (local, bufs) = (Memory::local(4096), Bufs::new());
+            let result = c(bufs.room(&local.mmap, 0, 64));
+            let good = c(bufs.data(&remote, at, 8));
+            let (on, result) = match case {
+                0 => (c(bufs.data(&remote, at, 7)), result),
+                1 => (c(bufs.data(&remote, at + 4, 8)), result),
+                2 => (good, c(bufs.room(&local.mmap, 0, 7))),
+                3 => (null_mut(), result),
+                4 => (good, null_mut()),
+                // Local memory is not remote, and a peer's is not local.
+                5 => (c(bufs.data(&local.mmap, 8, 8)), result),
+                _ => (good, c(bufs.room(&remote, at, 8))),
+            };
+            submit(a.fetch_add(to_b, (on, result), 1, 1));
+            submit(a.send(to_b, null_mut(), 2));
+            let codes = [error, Error::ConnectionAborted].map(Error::code);
+            assert_eq!(
+                a.wait(2),
+                [(1, codes[0]), (2, codes[1])],
+                "{placement:?}, case {case}"
+            );
+            assert_eq!(a.state(), DOCA_CTX_STATE_STOPPING);
+            b.wait_until("the end", |b| b.log.disconnected.get() == 1);
+            assert_eq!(theirs.read(0, 64), [0; 64]);
+            assert_eq!(local.read(0, 64), [0; 64]);
+        }
+    }
+}
+
+#[test]
+fn failed_atomic_stops_a_context_with_other_connections() {
+    let (a, others) = (Side::start(ALL, 2), [ALL, 0].map(|it| Side::start(it, 1)));
+    let connections = [0, 1].map(|index| {
+        let ((details, connection), (theirs, to_a)) = (a.export(), others[index].export());
+        ok(a.connect(connection, &theirs));
+        ok(others[index].connect(to_a, &details));
+        connection
+    });
+    let theirs = Memory::new(4096, REMOTE_ATOMIC, Placement::Pages);
+    let remote = import(&theirs.export());
+    let (local, bufs) = (Memory::local(4096), Bufs::new());
+    let bufs = (
+        c(bufs.data(&remote, 0, 8)),
+        c(bufs.room(&local.mmap, 0, 64)),
+    );
+    submit(a.send(connections[0], null_mut(), 1));
+    submit(a.fetch_add(connections[1], bufs, 1, 2));
+    let codes = [Error::NotPermitted, Error::ConnectionAborted].map(Error::code);
+    assert_eq!(a.wait(2), [(2, codes[0]), (1, codes[1])]);
+    assert_eq!(a.state(), DOCA_CTX_STATE_STOPPING);
+    for other in &others {
+        other.wait_until("the end", |it| it.log.disconnected.get() == 1);
     }
 }
 
@@ -735,15 +769,23 @@ fn incomplete_tasks_fail_and_leave_the_event_unchanged() {
             a.event_set(to_b, (event.0, c(bufs.data(&local.mmap, 16, 4))), 6),
             invalid,
         ),
-        (a.event_add(to_b, (none, room), 1, 7), invalid),
-        (a.event_add(to_b, (event.0, no_buf), 1, 8), invalid),
-        (a.event_add(to_b, (event.0, small), 1, 9), big),
     ];
     for (task, _) in tasks {
         submit(task);
     }
     let expected: Vec<_> = (0..).zip(tasks.map(|(_, code)| code)).collect();
     assert_eq!(a.wait(tasks.len()), expected);
+    for case in 0..3 {
+        let ((a, to_b), _b) = pair();
+        let (task, error) = match case {
+            0 => (a.event_add(to_b, (none, room), 1, 7), invalid),
+            1 => (a.event_add(to_b, (event.0, no_buf), 1, 7), invalid),
+            _ => (a.event_add(to_b, (event.0, small), 1, 7), big),
+        };
+        submit(task);
+        assert_eq!(a.wait(1), [(7, error)]);
+        assert_eq!(a.state(), DOCA_CTX_STATE_STOPPING, "case {case}");
+    }
     assert_eq!(theirs.value(), 7);
 }
 

@@ -6,14 +6,15 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{null, null_mut};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Barrier};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use doca_abi::{
-    DOCA_CTX_STATE_IDLE, DOCA_MTU_SIZE_4K_BYTES, DOCA_RDMA_OPCODE_RECV_SEND,
-    DOCA_RDMA_OPCODE_RECV_SEND_WITH_IMM, DOCA_RDMA_TRANSPORT_TYPE_DC, DOCA_RDMA_TRANSPORT_TYPE_RC,
-    doca_data, doca_devinfo, doca_rdma_connection, doca_rdma_gid, doca_rdma_task_atomic_cmp_swp,
-    doca_rdma_task_atomic_fetch_add, doca_rdma_task_read, doca_rdma_task_receive,
-    doca_rdma_task_send, doca_rdma_task_send_imm, doca_rdma_task_write, doca_rdma_task_write_imm,
+    DOCA_CTX_STATE_IDLE, DOCA_CTX_STATE_RUNNING, DOCA_CTX_STATE_STOPPING, DOCA_MTU_SIZE_4K_BYTES,
+    DOCA_RDMA_OPCODE_RECV_SEND, DOCA_RDMA_OPCODE_RECV_SEND_WITH_IMM, DOCA_RDMA_TRANSPORT_TYPE_DC,
+    DOCA_RDMA_TRANSPORT_TYPE_RC, doca_data, doca_devinfo, doca_rdma_connection, doca_rdma_gid,
+    doca_rdma_task_atomic_cmp_swp, doca_rdma_task_atomic_fetch_add, doca_rdma_task_read,
+    doca_rdma_task_receive, doca_rdma_task_send, doca_rdma_task_send_imm, doca_rdma_task_write,
+    doca_rdma_task_write_imm,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -101,6 +102,80 @@ fn sends_wait_for_the_connection_and_for_receives_in_order() {
     assert_eq!(memory.read(200, 5), b"three");
 }
 
+/// Connects two instances that were started.
+fn connect(a: &Side, b: &Side) -> (*mut doca_rdma_connection, *mut doca_rdma_connection) {
+    let ((a_details, to_b), (b_details, to_a)) = (a.export(), b.export());
+    ok(a.connect(to_b, &b_details));
+    ok(b.connect(to_a, &a_details));
+    (to_b, to_a)
+}
+
+#[test]
+fn submissions_beyond_the_send_queue_are_refused_until_completions_are_reaped() {
+    let (a, b) = (Side::new(ALL, 1), Side::start(ALL, 1));
+    // SAFETY: a live handle.
+    ok(unsafe { doca_rdma_set_send_queue_size(a.rdma, 3) });
+    // SAFETY: a live handle.
+    ok(unsafe { doca_ctx_start(a.ctx()) });
+    let (to_b, _) = connect(&a, &b);
+    let tasks: Vec<_> = (0..8).map(|user| a.send(to_b, null_mut(), user)).collect();
+    for task in &tasks[..4] {
+        submit(*task);
+    }
+    // SAFETY: a live task.
+    let refused = |task| unsafe { doca_task_submit(task) } == Error::Full.code();
+    assert!(refused(tasks[4]), "3 is rounded up to 4");
+    for user in 0..2 {
+        submit(b.receive(null_mut(), user));
+    }
+    assert!(refused(tasks[4]), "no completion was reaped");
+    assert_eq!(a.wait(2), [(0, 0), (1, 0)]);
+    submit(tasks[4]);
+    submit(tasks[5]);
+    assert!(refused(tasks[6]));
+    // A task that is complete when its submission returns is in the queue until its completion is reaped.
+    for user in 2..6 {
+        submit(b.receive(null_mut(), user));
+    }
+    assert_eq!(a.wait(6).len(), 6);
+    let (theirs, local, bufs) = (
+        Memory::new(64, REMOTE_ATOMIC, Placement::Pages),
+        Memory::local(64),
+        Bufs::new(),
+    );
+    let remote = import(&theirs.export());
+    let mut reads: Vec<_> = (0..5)
+        .map(|at| {
+            let from = bufs.data(&remote, at * 8, 8);
+            let to = bufs.room(&local.mmap, at * 8, 8);
+            a.read(to_b, (c(from), c(to)), 10 + at as u64)
+        })
+        .collect();
+    let last = reads.pop().expect("five");
+    reads.into_iter().for_each(submit);
+    assert!(refused(last));
+    assert_eq!(a.wait(10).len(), 10);
+    submit(last);
+    assert_eq!(a.wait(11)[10], (14, 0));
+}
+
+#[test]
+fn default_send_queue_has_room_for_all_configured_tasks() {
+    let (a, b) = pair();
+    let ((a, to_b), (b, _)) = (a, b);
+    let mut size = 0;
+    // SAFETY: a live handle and a valid out-parameter.
+    ok(unsafe { doca_rdma_get_send_queue_size(a.rdma, &mut size) });
+    assert!(size >= 10 * super::POOL, "{size}");
+    for user in 0..u64::from(super::POOL) {
+        submit(a.send(to_b, null_mut(), user));
+        submit(a.send_imm(to_b, null_mut(), 0, user));
+        submit(a.write_imm(to_b, (null_mut(), null_mut()), 0, user));
+    }
+    a.rest(&b);
+    assert_eq!(a.completed(), []);
+}
+
 #[test]
 fn immediate_values_and_empty_messages() {
     let ((a, to_b), (b, _)) = pair();
@@ -120,7 +195,12 @@ fn immediate_values_and_empty_messages() {
     submit(a.send_imm(to_b, c(bufs.data(&memory.mmap, 0, 4)), 0xabcd_0123, 0));
     submit(a.send_imm(to_b, std::ptr::null_mut(), 5, 1));
     submit(a.send(to_b, std::ptr::null_mut(), 2));
-    assert_eq!(b.wait(3), [(0, 0), (1, 0), (2, 0)]);
+    // Over the network, the sender makes progress to learn of receives that were posted late.
+    b.wait_until("three messages", |b| {
+        a.progress();
+        b.completed().len() == 3
+    });
+    assert_eq!(b.completed(), [(0, 0), (1, 0), (2, 0)]);
     assert_eq!(
         received(tasks[0]),
         (DOCA_RDMA_OPCODE_RECV_SEND_WITH_IMM, 4, 0xabcd_0123)
@@ -527,6 +607,65 @@ fn play(
     end.wait();
 }
 
+/// An instance with this number of retries, connected to another.
+fn pair_with_retries(count: u8) -> ((Side, *mut doca_rdma_connection), Side) {
+    let (a, b) = (Side::new(ALL, 1), Side::start(ALL, 1));
+    // SAFETY: a live handle.
+    unsafe {
+        ok(doca_rdma_set_rnr_retry_count(a.rdma, count));
+        ok(doca_ctx_start(a.ctx()));
+    }
+    let (to_b, _) = connect(&a, &b);
+    ((a, to_b), b)
+}
+
+#[test]
+fn message_without_a_receive_fails_after_the_retries_and_stops_the_context() {
+    let (failed, aborted) = (Error::IoFailed.code(), Error::ConnectionAborted.code());
+    for kind in 0..3 {
+        let ((a, to_b), b) = pair_with_retries(0);
+        let no_buf = null_mut();
+        submit(match kind {
+            0 => a.send(to_b, no_buf, 1),
+            1 => a.send_imm(to_b, no_buf, 5, 1),
+            _ => a.write_imm(to_b, (no_buf, no_buf), 5, 1),
+        });
+        submit(a.send(to_b, no_buf, 2));
+        assert_eq!(a.wait(2), [(1, failed), (2, aborted)], "without retries");
+        assert_eq!(a.state(), DOCA_CTX_STATE_STOPPING);
+        let states = a.log.states.borrow().clone();
+        let last = (DOCA_CTX_STATE_RUNNING, DOCA_CTX_STATE_STOPPING);
+        assert_eq!(states.last(), Some(&last));
+        b.wait_until("the end", |b| b.log.disconnected.get() == 1);
+    }
+}
+
+#[test]
+fn sleeping_engine_wakes_when_the_last_retry_fails() {
+    let ((a, to_b), b) = pair_with_retries(1);
+    submit(b.receive(null_mut(), 1));
+    submit(a.send(to_b, null_mut(), 2));
+    assert_eq!(a.wait(1), [(2, 0)], "a receive is posted");
+    a.rest(&b);
+    let start = Instant::now();
+    submit(a.send(to_b, null_mut(), 3));
+    wait(&a, 2, "the last retry");
+    assert_eq!(a.completed()[1], (3, Error::IoFailed.code()));
+    let waited = start.elapsed();
+    assert!(waited >= Duration::from_millis(655), "{waited:?}");
+}
+
+#[test]
+fn receive_that_is_posted_between_retries_is_used() {
+    let ((a, to_b), b) = pair_with_retries(6);
+    submit(a.send(to_b, null_mut(), 1));
+    a.rest(&b);
+    assert_eq!(a.completed(), []);
+    submit(b.receive(null_mut(), 2));
+    assert_eq!(a.wait(1), [(1, 0)]);
+    assert_eq!(b.wait(1), [(2, 0)]);
+}
+
 #[test]
 fn two_threads_that_sleep_at_any_moment_always_wake_each_other() {
     for connections in [1, 2] {
@@ -568,7 +707,7 @@ fn properties_are_set_before_the_start_and_read_afterwards() {
             doca_rdma_set_transport_type, doca_rdma_get_transport_type:
                 DOCA_RDMA_TRANSPORT_TYPE_DC => DOCA_RDMA_TRANSPORT_TYPE_DC;
             doca_rdma_set_gid_index, doca_rdma_get_gid_index: 1 => 1;
-            doca_rdma_set_send_queue_size, doca_rdma_get_send_queue_size: 1000 => 1024;
+            doca_rdma_set_send_queue_size, doca_rdma_get_send_queue_size: 2000 => 2048;
             doca_rdma_set_recv_queue_size, doca_rdma_get_recv_queue_size: 200 => 256;
             doca_rdma_set_mtu, doca_rdma_get_mtu: DOCA_MTU_SIZE_4K_BYTES => DOCA_MTU_SIZE_4K_BYTES;
             doca_rdma_set_sl, doca_rdma_get_sl: 4 => 4;
