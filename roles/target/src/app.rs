@@ -146,9 +146,13 @@ impl RoleFlags for Flags {
     }
 }
 
-/// Timeout of an import or a worker's step. It is shorter than the 5 s that services wait for a response, so that the
-/// response can contain the cause.
+/// Timeout of a step that may wait for a peer. It is shorter than the 5 s that services wait for a response by default,
+/// so that the response can contain the cause.
 const WORKER_PATIENCE: Duration = Duration::from_secs(4);
+
+/// Timeout of a worker's step that waits only for this machine, which may be overloaded. The service's timeout, which its
+/// user may have set to be longer than the default, decides how long a session may take to begin.
+const START_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Time limit for sending the last response.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -613,8 +617,8 @@ impl<'a> App<'a> {
                 let file = self.server.file();
                 self.server.metadata.borrow_mut().begin_use(file)?;
                 for worker in &mut self.workers {
-                    // Shorter than the worker's timeout, so that the worker's more specific error is reported.
-                    worker.begin(Command::Prepare(WORKER_PATIENCE / 2), WORKER_PATIENCE)?;
+                    // The worker waits for the service's connections.
+                    worker.begin(Command::Prepare(WORKER_PATIENCE), START_PATIENCE)?;
                 }
                 self.job.await_start();
                 return Ok(());
@@ -709,7 +713,7 @@ impl<'a> App<'a> {
             };
             let waker = self.environment.shutdown.waker().clone();
             let create = || data_path::create(setup);
-            let worker = Worker::begin_spawn(index, core, waker, WORKER_PATIENCE, create)?;
+            let worker = Worker::begin_spawn(index, core, waker, START_PATIENCE, create)?;
             self.workers.push(worker);
             self.writes.push(writes);
         }
