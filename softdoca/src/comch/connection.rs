@@ -370,8 +370,13 @@ impl Connection {
         self.lock().ids.remove(&id);
     }
 
-    /// Adds a consumer of this end that is starting. The peer is notified by [`Self::announce`].
-    pub(super) fn add_local(&self, consumer: &Arc<LocalConsumer>) -> Result<()> {
+    /// Announces a consumer of this end to the peer. `descriptors` are its ring and its engine's eventfd.
+    pub(super) fn announce(
+        &self,
+        consumer: &Arc<LocalConsumer>,
+        max_message: usize,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<()> {
         if self.is_lost() {
             return Err(Error::NotConnected.because("the connection has ended"));
         }
@@ -382,24 +387,18 @@ impl Connection {
             )));
         }
         shared.local.insert(consumer.id(), Arc::clone(consumer));
+        let frame = Frame::ConsumerAdded {
+            id: consumer.id(),
+            max_message: u32::try_from(max_message).unwrap_or(u32::MAX),
+        };
+        self.send_locked(&mut shared, &frame, descriptors);
         Ok(())
     }
 
-    /// Announces a consumer of this end to the peer. `descriptors` are its ring and its engine's eventfd.
-    pub(super) fn announce(&self, id: u32, max_message: usize, descriptors: Vec<OwnedFd>) {
-        let frame = Frame::ConsumerAdded {
-            id,
-            max_message: u32::try_from(max_message).unwrap_or(u32::MAX),
-        };
-        if !self.is_lost() {
-            self.send(&frame, descriptors);
-        }
-    }
-
-    /// Removes a consumer of this end. If it was announced, the peer is notified that it accepts no more messages.
-    pub(super) fn retract(&self, id: u32, was_announced: bool) {
+    /// Notifies the peer that a consumer of this end accepts no more messages.
+    pub(super) fn retract(&self, id: u32) {
         let mut shared = self.lock();
-        if shared.local.remove(&id).is_some() && was_announced && !self.is_lost() {
+        if shared.local.remove(&id).is_some() && !self.is_lost() {
             self.send_locked(&mut shared, &Frame::ConsumerExpired { id }, Vec::new());
         }
     }

@@ -48,8 +48,6 @@ struct Run {
     lifeline: Option<OwnedFd>,
     /// `true` until the context has been reported as running.
     starting: bool,
-    /// Sent to the peer once the context runs.
-    announcement: Option<Announcement>,
     /// The end of the connection was reported to the context.
     broken: bool,
     posted: VecDeque<NonNull<Task>>,
@@ -59,13 +57,6 @@ struct Run {
     sender: u32,
     /// The configured maximum at the start.
     most_immediate: u32,
-}
-
-/// What the peer needs to send to the consumer.
-struct Announcement {
-    max_message: usize,
-    /// The ring, and the eventfd of the consumer's engine.
-    descriptors: Vec<OwnedFd>,
 }
 
 /// A message of which a part has been received.
@@ -232,7 +223,7 @@ impl Consumer {
         let lifeline = self.connection.lifeline()?;
         pe.watch(lifeline.as_fd(), ctx, LIFELINE, Urgency::Liveness)?;
         let mailbox = LocalConsumer::new(self.id, Arc::clone(pe.wake()));
-        if let Err(error) = self.connection.add_local(&mailbox) {
+        if let Err(error) = self.connection.announce(&mailbox, max_message, descriptors) {
             pe.unwatch(lifeline.as_fd(), Urgency::Liveness);
             return Err(error);
         }
@@ -241,22 +232,8 @@ impl Consumer {
             mailbox: Some(mailbox),
             lifeline: Some(lifeline),
             starting: true,
-            announcement: Some(Announcement {
-                max_message,
-                descriptors,
-            }),
             ..Run::default()
         })
-    }
-
-    /// Announces the consumer to the peer, once.
-    #[cold]
-    fn announce(&self, announcement: Announcement) {
-        let Announcement {
-            max_message,
-            descriptors,
-        } = announcement;
-        self.connection.announce(self.id, max_message, descriptors);
     }
 }
 
@@ -420,10 +397,6 @@ impl Driver for Consumer {
             run.starting = false;
             return Some(Event::Started);
         }
-        // The program makes progress in its state callback.
-        if let Some(announcement) = run.announcement.take() {
-            self.announce(announcement);
-        }
         match run.receive() {
             Ok(Some(event)) => return Some(event),
             Ok(None) => {}
@@ -456,13 +429,6 @@ impl Driver for Consumer {
         None
     }
 
-    fn on_running(&self, _: &Ctx) {
-        let announcement = self.run.borrow_mut().announcement.take();
-        if let Some(announcement) = announcement {
-            self.announce(announcement);
-        }
-    }
-
     fn flush(&self, _: &Ctx) {
         self.stopping.set(true);
         self.run.borrow_mut().starting = false;
@@ -472,8 +438,7 @@ impl Driver for Consumer {
         let run = std::mem::take(&mut *self.run.borrow_mut());
         // The ring is dropped first, so that it is closed before the expiry is reported to the peer.
         drop(run.ring);
-        let was_announced = run.announcement.is_none();
-        self.connection.retract(self.id, was_announced);
+        self.connection.retract(self.id);
         self.connection.endpoint_stopped();
         if let (Ok(pe), Some(lifeline)) = (ctx.pe(), &run.lifeline) {
             pe.unwatch(lifeline.as_fd(), Urgency::Liveness);

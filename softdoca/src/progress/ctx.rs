@@ -96,10 +96,6 @@ pub(crate) trait Driver: Any {
         found
     }
 
-    /// Called after a start that was in progress has succeeded and the program's state callback has returned, unless the
-    /// callback has stopped the context.
-    fn on_running(&self, _ctx: &Ctx) {}
-
     /// The context is stopping: the following calls of [`next_event`](Self::next_event) must return every task in flight.
     fn flush(&self, ctx: &Ctx);
 
@@ -354,10 +350,7 @@ impl Ctx {
             // Handled above.
             Event::Task(..) => {}
             Event::Started if self.state.get() == CtxState::Starting => {
-                self.enter(CtxState::Running);
-                if self.state.get() == CtxState::Running {
-                    self.driver.on_running(self);
-                }
+                self.enter(CtxState::Running)
             }
             Event::Started => {}
             // Starting and running contexts stop by themselves; a context that is already stopping ignores it.

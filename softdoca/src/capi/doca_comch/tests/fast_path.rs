@@ -372,39 +372,6 @@ fn consumers_are_announced_in_order_and_have_ids_of_their_own() {
 }
 
 #[test]
-fn consumer_is_announced_when_its_context_is_running() {
-    let path = FastPath::new(64, 64);
-    let (server, engine) = (&path.pair.server, Engine::new());
-    let starting = TestConsumer::create(server.connection(), &path.target, &engine);
-    assert_eq!(starting.context.start(), IN_PROGRESS);
-    // The announcement would arrive before this message.
-    assert_ok(server.send(server.connection(), b"later"));
-    let later = Seen::Message(b"later".to_vec());
-    path.wait(|path| path.pair.client.context.log.has(&later));
-    assert_eq!(starting.context.state(), STARTING);
-    assert_eq!(path.announced(), [path.consumer.id()]);
-    progress_until(&[&engine], || starting.context.state() == RUNNING);
-    path.wait(|path| path.announced() == [path.consumer.id(), starting.id()]);
-    starting.finish(&[&engine]);
-    path.wait(|path| {
-        let log = &path.pair.client.context.log;
-        log.has(&Seen::Expired(starting.id()))
-    });
-    // A consumer that is stopped while it starts is neither announced nor expires.
-    let stopped = TestConsumer::create(server.connection(), &path.target, &engine);
-    assert_eq!(stopped.context.start(), IN_PROGRESS);
-    stopped.finish(&[&engine]);
-    assert_ok(server.send(server.connection(), b"last"));
-    let last = Seen::Message(b"last".to_vec());
-    path.wait(|path| path.pair.client.context.log.has(&last));
-    assert_eq!(path.announced().len(), 2);
-    let log = &path.pair.client.context.log;
-    assert!(!log.has(&Seen::Expired(stopped.id())));
-    drop((starting, stopped));
-    path.finish();
-}
-
-#[test]
 fn an_expiry_precedes_later_messages() {
     let path = FastPath::new(64, 64);
     let id = path.consumer.id();
