@@ -413,6 +413,10 @@ enum Step {
     ForeignDisk { target: usize, restart: Duration },
     /// The set is scrubbed at full speed.
     Scrub,
+    /// The operator keeps a target offline for this time.
+    Hold { target: usize, time: Duration },
+    /// The operator has a target rebuilt during the session.
+    Rebuild { target: usize },
 }
 
 impl Step {
@@ -451,6 +455,8 @@ impl Step {
             Self::ReplaceDisk { .. } => "step: replace disk",
             Self::ForeignDisk { .. } => "step: foreign disk",
             Self::Scrub => "step: scrub",
+            Self::Hold { .. } => "step: hold",
+            Self::Rebuild { .. } => "step: rebuild",
         }
     }
 
@@ -495,6 +501,12 @@ impl Step {
             }
             Self::EndSession { restart } if is_longer(restart) => {
                 vec![Self::EndSession { restart: short }]
+            }
+            Self::Hold { target, time } if is_longer(time) => {
+                vec![Self::Hold {
+                    target,
+                    time: short,
+                }]
             }
             Self::PauseTarget { target, time } if is_longer(time) => {
                 vec![Self::PauseTarget {
@@ -1074,7 +1086,9 @@ fn fault(rng: &mut Rng, kinds: u64, context: &Context) -> Option<Step> {
             target,
             restart: time,
         },
-        _ => Step::Scrub,
+        34 => Step::Scrub,
+        _ if rng.bool() => Step::Hold { target, time },
+        _ => Step::Rebuild { target },
     })
 }
 

@@ -23,7 +23,7 @@ use crate::engine::{Action, Delivery, Event, Status};
 use crate::membership::{EpochIds, State};
 use crate::request::Operation;
 use crate::rests::NextRejoin;
-use crate::set::ScrubPlan;
+use crate::set::{Needed, ScrubPlan, Set};
 use crate::{Target, Targets};
 
 /// Interval of the engines' ticks without other events.
@@ -79,6 +79,11 @@ enum Scheduled {
     },
     /// A worker's request was sent.
     Sent(Chunk),
+    /// The operator lets a target rejoin.
+    Release {
+        session: u64,
+        target: usize,
+    },
     /// A service notices that a connection is broken.
     Broken {
         session: u64,
@@ -499,6 +504,11 @@ impl<'a> World<'a> {
                         target: Target::ALL[chunk.target],
                     };
                     self.handle(chunk.session, chunk.worker, event);
+                }
+            }
+            Scheduled::Release { session, target } => {
+                if let Some(service) = self.service_ref(session) {
+                    service.set.release(Target::ALL[target]);
                 }
             }
             Scheduled::Broken {
@@ -2778,7 +2788,35 @@ impl<'a> World<'a> {
                 };
                 service.set.scrub_now();
             }
+            Step::Hold { target, time } => {
+                let session = self.client;
+                if !self.operate(target, Set::hold) {
+                    return false;
+                }
+                self.at(now + time, Scheduled::Release { session, target });
+            }
+            Step::Rebuild { target } => return self.operate(target, Set::rebuild),
         }
+        true
+    }
+
+    /// Executes an operator's command, which makes the target stale. Returns `false` if the service refuses it, or if the
+    /// limits on faults exclude it.
+    fn operate(
+        &mut self,
+        target: usize,
+        command: impl FnOnce(&Set, Target) -> Result<(), Needed>,
+    ) -> bool {
+        if !self.may_lose(target) || self.pending_damage() != 0 || !self.have_their_disks() {
+            return false;
+        }
+        let Some(service) = self.service_ref(self.client) else {
+            return false;
+        };
+        if command(&service.set, Target::ALL[target]).is_err() {
+            return false;
+        }
+        self.unwell(target, self.now);
         true
     }
 
