@@ -504,7 +504,7 @@ impl Instance {
                 };
                 // SAFETY: the program keeps the tasks of an instance as long as it submits the instance.
                 match unsafe { task.as_ref() }.submit_for(Rc::new(run)) {
-                    Err(Error::Again) => {
+                    Err(Error::Again | Error::Full) => {
                         runner.wait(Rc::clone(self), node);
                         Ok(())
                     }
@@ -724,7 +724,7 @@ mod tests {
             let mut slot = self.task.borrow_mut();
             if !slot.is_empty() {
                 self.refused.set(self.refused.get() + 1);
-                return Err(Error::Again);
+                return Err([Error::Again, Error::Full][self.refused.get() as usize % 2]);
             }
             slot.push_back(NonNull::from(task));
             Ok(())
