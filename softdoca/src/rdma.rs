@@ -324,20 +324,17 @@ impl Rdma {
     #[inline]
     fn take_pending(&self) -> Option<Event> {
         let mut state = self.state.borrow_mut();
-        if state.calls.is_empty() && state.change.is_none() {
-            let (task, result) = state.done.pop_front()?;
-            leave_send_queue(task);
-            return Some(Event::Task(task, result));
-        }
-        if let Some(call) = state.calls.pop_front() {
-            return Some(Event::Connection(call));
-        }
-        // Reported before the failed tasks: a program that resubmits them then gets the error that the context is
-        // stopping.
-        match state.change.take() {
-            Some(Change::Started) => return Some(Event::Started),
-            Some(Change::Broken) => return Some(Event::Broken),
-            None => {}
+        if !state.calls.is_empty() || state.change.is_some() {
+            if let Some(call) = state.calls.pop_front() {
+                return Some(Event::Connection(call));
+            }
+            // Reported before the failed tasks: a program that resubmits them then gets the error that the context is
+            // stopping.
+            match state.change.take() {
+                Some(Change::Started) => return Some(Event::Started),
+                Some(Change::Broken) => return Some(Event::Broken),
+                None => {}
+            }
         }
         let (task, result) = state.done.pop_front()?;
         leave_send_queue(task);

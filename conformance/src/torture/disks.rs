@@ -78,7 +78,7 @@ pub(super) fn lose_power(disk: &Path, durable: &[u8], rng: &mut Rng) -> io::Resu
 
 /// Overwrites a share of the sectors of a backing file with random bytes, but not its superblocks.
 pub(super) fn garble(disk: &Path, share: f64, rng: &mut Rng) -> io::Result<()> {
-    let mut file = fs::read(disk)?;
+    let mut file = copy_of(disk)?;
     for sector in file[CONTENT..].chunks_mut(SECTOR) {
         if rng.f64() < share {
             rng.fill(sector);

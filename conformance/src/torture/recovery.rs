@@ -66,9 +66,8 @@ fn expect_same_session(run: &Run<'_>, before: usize, when: &str) -> Result<(), V
     )
 }
 
-/// Kills or terminates a target.
-fn end_target(run: &mut Run<'_>, target: usize) -> Result<(), Violation> {
-    let part = Part::Target(target);
+/// Kills or terminates a process.
+fn end(run: &mut Run<'_>, part: Part) -> Result<(), Violation> {
     if run.rng.bool() {
         Ok(run.deployment.kill(&[part])?)
     } else {
@@ -87,7 +86,7 @@ fn two_lost_in_turn(run: &mut Run<'_>) -> Result<(), Violation> {
     let before = sessions(run);
     let load = run.load(Mix::USUAL);
     load.wait_for(run.rng.u64(1..30), "with a target offline")?;
-    end_target(run, second)?;
+    end(run, Part::Target(second))?;
     // The first target has missed writes. If it is back before the second one, the I/Os have to wait on.
     let mut back = [first, second];
     run.rng.shuffle(&mut back);
@@ -282,11 +281,7 @@ fn come_back(
         // All blocks are on the two other targets, both of which are back with all contents.
         run.read_all("in the same session")?;
     }
-    if run.rng.bool() {
-        run.terminate(Part::Service)?;
-    } else {
-        run.deployment.kill(&[Part::Service])?;
-    }
+    end(run, Part::Service)?;
     run.start_part(Part::Service)?;
     let when = format!("in the next session, admitted before: {is_admitted}");
     if !missed.is_empty() {

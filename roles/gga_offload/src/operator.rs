@@ -99,8 +99,7 @@ impl Operator for GgaOperator {
             return Ok(json!({}));
         }
         let set = self.set.in_use().ok_or_else(|| {
-            Failure::new(
-                ErrorCode::BAD_STATE,
+            bad_state(
                 "expected a session: the service accesses its targets only while an initiator is connected",
             )
         })?;
@@ -112,10 +111,7 @@ impl Operator for GgaOperator {
             }
             Command::ScrubStop {} => {
                 if !set.stop_scrub(now) {
-                    return Err(Failure::new(
-                        ErrorCode::BAD_STATE,
-                        "expected a scrub that is running",
-                    ));
+                    return Err(bad_state("expected a scrub that is running"));
                 }
                 tracing::info!("the operator has stopped the scrub");
             }
@@ -123,13 +119,10 @@ impl Operator for GgaOperator {
             Command::Attach { target } => {
                 let target = named(target)?;
                 if !set.release(target) {
-                    return Err(Failure::new(
-                        ErrorCode::BAD_STATE,
-                        format!(
-                            "expected a target that is kept offline, got {}",
-                            target.name()
-                        ),
-                    ));
+                    return Err(bad_state(format!(
+                        "expected a target that is kept offline, got {}",
+                        target.name()
+                    )));
                 }
             }
             Command::Rebuild { target } => set.rebuild(named(target)?).map_err(refused)?,
@@ -142,6 +135,10 @@ impl Operator for GgaOperator {
         }
         Ok(json!({}))
     }
+}
+
+fn bad_state(expected: impl Into<String>) -> Failure {
+    Failure::new(ErrorCode::BAD_STATE, expected)
 }
 
 fn named(name: &str) -> Result<Target, Failure> {
