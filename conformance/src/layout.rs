@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 use wire::control::{
     AnnouncedStorage, FeatureQuery, FrameDecoder, IdentifiedStorage, IdentityQuery, Message,
-    Payload, RdmaConnectionDetails, StorageVerifier,
+    Payload, RdmaConnectionDetails, Reservation, ReservedStorage, StorageVerifier,
 };
 use wire::io_message::{self, IoMessage, Repr, VERSION_OFFSET, Version};
 use wire::layout::{ByteOrder, Kind, Message as MessageLayout, TABLE};
@@ -468,6 +468,22 @@ fn payload(payload: &Payload) -> Vec<(&'static str, String)> {
             ("retired_epoch", storage.retired_epoch.to_string()),
             ("retired_number", storage.retired_number.to_string()),
             ("unretired", storage.unretired.len().to_string()),
+        ],
+        Payload::ReserveStorageRequest(reservation) => vec![
+            ("mark", Reservation::MARK.to_string()),
+            ("generation", reservation.generation.to_string()),
+            ("holder_high", reservation.holder_high.to_string()),
+            ("holder_low", reservation.holder_low.to_string()),
+            ("name", reservation.name.len().to_string()),
+        ],
+        Payload::ReservedStorageResponse(storage) => vec![
+            ("total_size", storage.total_size.to_string()),
+            ("block_size", storage.block_size.to_string()),
+            ("mark", ReservedStorage::MARK.to_string()),
+            ("generation", storage.generation.to_string()),
+            ("holder_high", storage.holder_high.to_string()),
+            ("holder_low", storage.holder_low.to_string()),
+            ("name", storage.name.len().to_string()),
         ],
         Payload::InitStorageRequest(init) => vec![
             ("transaction_count", init.transaction_count.to_string()),

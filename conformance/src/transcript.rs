@@ -339,6 +339,26 @@ pub fn fields(payload: &Payload) -> Vec<Field> {
             number("retired_number", storage.retired_number),
             blob("unretired", &storage.unretired),
         ],
+        Payload::ReserveStorageRequest(reservation) => vec![
+            number("generation", reservation.generation),
+            number("holder_high", reservation.holder_high),
+            number("holder_low", reservation.holder_low),
+            Field {
+                name: "name",
+                value: Value::Text(reservation.name.clone()),
+            },
+        ],
+        Payload::ReservedStorageResponse(storage) => vec![
+            number("total_size", storage.total_size),
+            number("block_size", storage.block_size.into()),
+            number("generation", storage.generation),
+            number("holder_high", storage.holder_high),
+            number("holder_low", storage.holder_low),
+            Field {
+                name: "name",
+                value: Value::Text(storage.name.clone()),
+            },
+        ],
         Payload::InitStorageRequest(init) => vec![
             number("transaction_count", init.transaction_count.into()),
             number("core_count", init.core_count.into()),

@@ -5,7 +5,7 @@
 //!
 //! Roles and the client (`volume`) share the channels and what these need: their common error type ([`Failure`]),
 //! limits on the resources that a peer may use ([`budget`]), addresses and TLS ([`network`]), the shutdown of the
-//! program ([`shutdown`]), and the identity of a storage ([`verifier`]).
+//! program ([`shutdown`]), the reservations of targets for one of several services ([`reservation`]), and the identity of a storage ([`verifier`]).
 #![forbid(unsafe_code)]
 // These macros panic if the stream is closed or full.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
@@ -15,6 +15,7 @@ mod comch;
 pub mod counts;
 mod failure;
 pub mod network;
+pub mod reservation;
 pub mod shutdown;
 mod tcp;
 pub mod verifier;

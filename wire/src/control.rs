@@ -25,6 +25,9 @@ pub const FEATURE_VERSIONS: u32 = 2;
 /// Bit of [`FeatureQuery::features`] and [`AnnouncedStorage::features`] for verified_init_storage_response.
 pub const FEATURE_VERIFIER: u32 = 4;
 
+/// Longest name of the holder of a [`Reservation`], in bytes.
+pub const MAX_HOLDER_NAME: usize = 64;
+
 /// Allocates message ids for the requests of one program.
 #[derive(Debug, Default)]
 pub struct MessageIds {

@@ -79,7 +79,7 @@ pub mod sbc {
 
 pub mod backing {
     //! Backing files of targets: a [`Header`], two slots for a [`Superblock`] at [`RECORD_OFFSETS`], two for a [`VersionTail`] at [`TAIL_OFFSETS`],
-    //! a [`Loss`] at [`LOSS_OFFSET`], the blocks from [`CONTENT_OFFSET`] on, and slots for versions of blocks, each described by a [`VersionSlot`].
+    //! a [`Loss`] at [`LOSS_OFFSET`], two for a [`Reservation`] at [`RESERVATION_OFFSETS`], the blocks from [`CONTENT_OFFSET`] on, and slots for versions of blocks, each described by a [`VersionSlot`].
 
     include!(concat!(env!("OUT_DIR"), "/backing.rs"));
 
@@ -103,6 +103,12 @@ pub mod backing {
 
     /// Offset of the [`Loss`].
     pub const LOSS_OFFSET: u64 = RECORD_OFFSETS[1] + 12288;
+
+    /// Offsets of the two places of the [`Reservation`], indexed by its sequence modulo 2.
+    pub const RESERVATION_OFFSETS: [u64; 2] = [LOSS_OFFSET + 4096, LOSS_OFFSET + 8192];
+
+    /// Bytes of a reservation, with its holder's name.
+    pub const RESERVATION_SIZE: usize = Reservation::SIZE + crate::control::MAX_HOLDER_NAME;
 }
 
 pub mod recording {

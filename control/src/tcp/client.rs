@@ -17,6 +17,7 @@ use super::stream::MessageStream;
 use super::transport::Transport;
 use crate::failure::Failure;
 use crate::network::{self, HostPort, Lookup};
+use crate::reservation::{Holder, Step};
 use crate::{ChannelEvent, ControlChannel, Interest, not_connected};
 
 /// Interval between attempts to connect to a server that does not listen yet.
@@ -24,6 +25,9 @@ pub(super) const RETRY: Duration = Duration::from_millis(100);
 
 /// Interval between polls of a lookup that has no answer yet.
 const RESOLVER_POLL: Duration = Duration::from_millis(5);
+
+/// Interval between polls of a connection that waits for other targets to be reserved.
+const RESERVATION_POLL: Duration = Duration::from_millis(10);
 
 /// Timeout of an attempt to connect to one of several addresses of a name. The last address has the caller's timeout.
 const ATTEMPT: Duration = Duration::from_secs(1);
@@ -38,6 +42,28 @@ pub struct TcpClientChannel {
     /// Failure of the last attempt.
     trouble: Option<Failure>,
     tls: Option<Arc<ClientConfig>>,
+    /// The holder of the target's reservation, and the target's number, if targets are reserved.
+    reserves: Option<(Arc<Holder>, usize)>,
+}
+
+/// A connected target of a holder of reservations.
+#[derive(Debug)]
+struct Presence {
+    holder: Arc<Holder>,
+    target: usize,
+}
+
+impl Presence {
+    fn new((holder, target): (Arc<Holder>, usize)) -> Self {
+        holder.connected(target);
+        Self { holder, target }
+    }
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        self.holder.disconnected(self.target);
+    }
 }
 
 #[derive(Debug)]
@@ -49,7 +75,20 @@ enum Client {
     Connecting(TcpStream, Untried),
     /// The TLS handshake is not complete.
     Handshaking(MessageStream),
-    Connected(MessageStream),
+    /// The target is not reserved yet, or other targets are not.
+    Reserving {
+        stream: MessageStream,
+        presence: Presence,
+        /// `true` while the answer to a request is outstanding.
+        is_asked: bool,
+        /// Earliest time of the next request.
+        next_at: Instant,
+    },
+    /// With the presence of a reserved target.
+    Connected(
+        MessageStream,
+        #[expect(dead_code, reason = "dropped with the connection")] Option<Presence>,
+    ),
 }
 
 /// Addresses to try if the current attempt fails.
@@ -85,7 +124,15 @@ impl TcpClientChannel {
             },
             trouble: None,
             tls: None,
+            reserves: None,
         }
+    }
+
+    /// Reserves the server, which is the target with this number of the holder, before [`ChannelEvent::Connected`] is reported.
+    #[must_use]
+    pub fn reserving(mut self, holder: Arc<Holder>, target: usize) -> Self {
+        self.reserves = Some((holder, target));
+        self
     }
 
     /// Uses TLS; the server's certificate must be for the host of the address.
@@ -109,7 +156,8 @@ impl TcpClientChannel {
         Ok(())
     }
 
-    /// Continues the TLS handshake, if TLS is used. Returns `true` once it is complete.
+    /// Continues the TLS handshake, if TLS is used, and reserves the target, if targets are reserved. Returns `true` once
+    /// both are complete.
     fn shake_hands(&mut self) -> Result<bool, Failure> {
         let retry_at = Instant::now();
         let state = std::mem::replace(&mut self.state, Client::Refused { retry_at });
@@ -121,21 +169,85 @@ impl TcpClientChannel {
             }
         };
         let is_complete = stream.handshake().map_err(|error| self.failure(error))?;
-        self.state = match is_complete {
-            true => Client::Connected(stream),
-            false => Client::Handshaking(stream),
-        };
-        if is_complete {
-            self.trouble = None;
-            tracing::info!("connected to the {}", self.peer);
+        if !is_complete {
+            self.state = Client::Handshaking(stream);
+            return Ok(false);
         }
-        Ok(is_complete)
+        tracing::info!("connected to the {}", self.peer);
+        match self.reserves.clone().map(Presence::new) {
+            None => {
+                self.state = Client::Connected(stream, None);
+                self.trouble = None;
+                Ok(true)
+            }
+            Some(presence) => {
+                self.state = Client::Reserving {
+                    stream,
+                    presence,
+                    is_asked: false,
+                    next_at: Instant::now(),
+                };
+                self.reserve()
+            }
+        }
+    }
+
+    /// Continues the reservation of the target. Returns `true` once the connection may be used.
+    fn reserve(&mut self) -> Result<bool, Failure> {
+        let Client::Reserving {
+            stream,
+            presence,
+            is_asked,
+            next_at,
+        } = &mut self.state
+        else {
+            return Ok(false);
+        };
+        loop {
+            // Also read without a request: the target may have disconnected.
+            match stream.poll()? {
+                Some(ChannelEvent::Message(answer)) => {
+                    *is_asked = false;
+                    let answered = presence.holder.answered(presence.target, answer);
+                    let pause = answered.map_err(|failure| failure.context(stream.peer()))?;
+                    *next_at = Instant::now() + pause;
+                }
+                Some(ChannelEvent::Closed) => {
+                    let message = format!("the {} disconnected before it was reserved", self.peer);
+                    return Err(Failure::new(ErrorCode::CONNECTION_RESET, message));
+                }
+                Some(_) => {}
+                None if *is_asked || Instant::now() < *next_at => return Ok(false),
+                None => match presence.holder.next(presence.target) {
+                    Step::Reserve(request) => {
+                        stream.send(&request)?;
+                        *is_asked = true;
+                    }
+                    Step::Wait => return Ok(false),
+                    Step::Use => break,
+                },
+            }
+        }
+        let state = std::mem::replace(
+            &mut self.state,
+            Client::Refused {
+                retry_at: Instant::now(),
+            },
+        );
+        if let Client::Reserving {
+            stream, presence, ..
+        } = state
+        {
+            self.state = Client::Connected(stream, Some(presence));
+        }
+        self.trouble = None;
+        Ok(true)
     }
 
     /// Returns `true` if the connection was established.
     #[must_use]
     pub fn is_connected(&self) -> bool {
-        matches!(self.state, Client::Connected(_))
+        matches!(self.state, Client::Connected(..))
     }
 
     /// Returns `true` if the last attempt failed because the server did not listen, or because its name could not be
@@ -291,7 +403,7 @@ impl ControlChannel for TcpClientChannel {
     }
 
     fn send(&mut self, message: &Message) -> Result<(), Failure> {
-        let Client::Connected(stream) = &mut self.state else {
+        let Client::Connected(stream, _) = &mut self.state else {
             return Err(not_connected(&self.peer));
         };
         stream.send(message)
@@ -299,7 +411,10 @@ impl ControlChannel for TcpClientChannel {
 
     fn poll(&mut self) -> Result<Option<ChannelEvent>, Failure> {
         match &mut self.state {
-            Client::Connected(stream) => return stream.poll(),
+            Client::Connected(stream, _) => return stream.poll(),
+            Client::Reserving { .. } => {
+                return Ok(self.reserve()?.then_some(ChannelEvent::Connected));
+            }
             Client::Refused { retry_at } if *retry_at <= Instant::now() => self.start()?,
             Client::Resolving(lookup) => match lookup.answer() {
                 Some(Ok(addresses)) => self.start_first(Untried::new(addresses))?,
@@ -349,12 +464,22 @@ impl ControlChannel for TcpClientChannel {
                     interest.until(at);
                 }
             }
-            Client::Handshaking(stream) | Client::Connected(stream) => stream.interest(interest),
+            Client::Handshaking(stream) | Client::Connected(stream, _) => {
+                stream.interest(interest);
+            }
+            Client::Reserving {
+                stream, is_asked, ..
+            } => {
+                stream.interest(interest);
+                if !is_asked {
+                    interest.until(Instant::now() + RESERVATION_POLL);
+                }
+            }
         }
     }
 
     fn flush(&mut self, within: Duration) {
-        if let Client::Connected(stream) = &mut self.state {
+        if let Client::Connected(stream, _) = &mut self.state {
             stream.flush(within);
         }
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use doca::ErrorCode;
 use rustls::ServerConfig;
-use wire::control::{ErrorResponse, Message, Payload};
+use wire::control::{ErrorResponse, Message, Payload, StorageDetails};
 
 use super::stream::MessageStream;
 use super::transport::Transport;
@@ -16,10 +16,15 @@ use crate::budget::{self, Connections, Deadline, Quota};
 use crate::counts::REFUSED_CONNECTIONS;
 use crate::failure::Failure;
 use crate::network::{Host, HostPort};
+use crate::reservation::Reservation;
 use crate::{ChannelEvent, ControlChannel, Interest, Opens, not_connected, refusal};
 
 /// Pause of a listening socket after `accept` has failed, e.g. for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Time within which a connection that is made during another client's session must reserve the storage. Services that
+/// take over do so at once.
+const RESERVE_WITHIN: Duration = Duration::from_secs(1);
 
 /// Maximum number of connections accepted per call of `poll`.
 const ACCEPTS_PER_POLL: usize = 64;
@@ -28,7 +33,8 @@ const ACCEPTS_PER_POLL: usize = 64;
 ///
 /// Connections that have not sent such a request wait concurrently, so that a port probe or an idle connection does not
 /// lock out a client; their number is limited, and further ones displace the oldest. [`ChannelEvent::Connected`]
-/// reports that one of them has begun a session. Other connections are refused during that session.
+/// reports that one of them has begun a session. Other connections are refused during that session, unless they
+/// [reserve](Self::with_reservations) the storage.
 #[derive(Debug)]
 pub struct TcpServerChannel {
     listener: TcpListener,
@@ -43,6 +49,14 @@ pub struct TcpServerChannel {
     connections: Connections,
     accept_again_at: Option<Instant>,
     tls: Option<Arc<ServerConfig>>,
+    reservations: Option<Reservations>,
+}
+
+/// Reservations of the server's storage.
+#[derive(Debug)]
+struct Reservations {
+    storage: StorageDetails,
+    in_force: Option<Reservation>,
 }
 
 /// An accepted connection that has not begun a session.
@@ -52,15 +66,46 @@ struct Waiting {
     address: IpAddr,
     deadline: Option<Deadline>,
     refused: Quota,
+    /// The reservation that the connection has made.
+    reserved: Option<Reservation>,
+    /// A request for a reservation that is to come into force, and is answered then.
+    requested: Option<(Message, Reservation)>,
 }
 
 impl Waiting {
     /// Returns the request that begins the session, if it has arrived. Other requests are refused.
-    fn first_request(&mut self, opens: Opens, now: Instant) -> Result<Option<Message>, Failure> {
+    fn first_request(
+        &mut self,
+        opens: Opens,
+        reservations: Option<&Reservations>,
+        now: Instant,
+    ) -> Result<Option<Message>, Failure> {
         loop {
+            if self.requested.is_some() {
+                return Ok(None);
+            }
             match self.stream.poll()? {
                 Some(ChannelEvent::Message(request)) if opens(&request.payload) => {
-                    return Ok(Some(request));
+                    let in_force = reservations.and_then(|it| it.in_force.as_ref());
+                    match in_force {
+                        Some(in_force) if self.reserved.as_ref() != Some(in_force) => {
+                            let failure = in_force.refusal();
+                            self.stream.send(&failure.response_to(&request))?;
+                            return Err(failure);
+                        }
+                        _ => return Ok(Some(request)),
+                    }
+                }
+                Some(ChannelEvent::Message(request)) if reservations.is_some() => {
+                    if let (Payload::ReserveStorageRequest(reservation), Some(reservations)) =
+                        (&request.payload, reservations)
+                    {
+                        let reservation = Reservation::of_request(reservation);
+                        self.asked_to_reserve(request, reservation, reservations)?;
+                    } else {
+                        let answer = refusal(&request, &mut self.refused, self.stream.peer())?;
+                        self.stream.send(&answer)?;
+                    }
                 }
                 Some(ChannelEvent::Message(request)) => {
                     let answer = refusal(&request, &mut self.refused, self.stream.peer())?;
@@ -81,6 +126,25 @@ impl Waiting {
                 }
             }
         }
+    }
+
+    /// Handles a request for a reservation: answers it, unless the reservation is to come into force.
+    fn asked_to_reserve(
+        &mut self,
+        request: Message,
+        reservation: Option<Reservation>,
+        reservations: &Reservations,
+    ) -> Result<(), Failure> {
+        let in_force = reservations.in_force.as_ref();
+        if let Some(reservation) = reservation.filter(|it| it.replaces(in_force)) {
+            self.requested = Some((request, reservation));
+            return Ok(());
+        }
+        // Charged like other refused requests.
+        self.refused.charge(1)?;
+        let answer = Reservation::answer(in_force, &reservations.storage);
+        let answer = request.response(Payload::ReservedStorageResponse(answer));
+        self.stream.send(&answer)
     }
 }
 
@@ -130,7 +194,85 @@ impl TcpServerChannel {
             ),
             accept_again_at: None,
             tls: None,
+            reservations: None,
         })
+    }
+
+    /// Lets clients reserve this storage, for which the reservation `in_force` was made earlier. Connections with another
+    /// reservation, or none, begin no session.
+    #[must_use]
+    pub fn with_reservations(
+        mut self,
+        storage: StorageDetails,
+        in_force: Option<Reservation>,
+    ) -> Self {
+        self.reservations = Some(Reservations { storage, in_force });
+        self
+    }
+
+    /// The first requested reservation that replaces the one in force. It comes into force with [`reserve`](Self::reserve),
+    /// once no session is in progress.
+    #[must_use]
+    pub fn requested_reservation(&self) -> Option<&Reservation> {
+        let mut requested = self.waiting.iter().filter_map(|it| it.requested.as_ref());
+        requested.next().map(|(_, reservation)| reservation)
+    }
+
+    /// Puts the [requested reservation](Self::requested_reservation) in force, answers the request, and disconnects the
+    /// earlier holder. `persist` stores the reservation durably; if it fails, the earlier one stays in force.
+    pub fn reserve(&mut self, persist: impl FnOnce(&Reservation) -> Result<(), Failure>) {
+        let Some(reservations) = &mut self.reservations else {
+            return;
+        };
+        let mut waiting = self.waiting.iter_mut();
+        let requested = waiting.find_map(|it| it.requested.take().map(|requested| (it, requested)));
+        let Some((waiting, (request, reservation))) = requested else {
+            return;
+        };
+        let answer = match persist(&reservation) {
+            Ok(()) => {
+                if reservations.in_force.as_ref() != Some(&reservation) {
+                    tracing::info!("reserved for {reservation}");
+                }
+                waiting.reserved = Some(reservation.clone());
+                reservations.in_force = Some(reservation);
+                let answer =
+                    Reservation::answer(reservations.in_force.as_ref(), &reservations.storage);
+                request.response(Payload::ReservedStorageResponse(answer))
+            }
+            Err(failure) => {
+                tracing::error!("the reservation for {reservation} cannot be stored: {failure}");
+                failure.response_to(&request)
+            }
+        };
+        if let Err(failure) = waiting.stream.send(&answer) {
+            tracing::debug!("{}: {failure}", waiting.stream.peer());
+        }
+        self.dismiss_earlier_holders();
+    }
+
+    /// Disconnects clients that wait with a reservation that is no longer in force, and answers requests for one that
+    /// does not replace it.
+    fn dismiss_earlier_holders(&mut self) {
+        let Some(reservations) = &self.reservations else {
+            return;
+        };
+        let Some(in_force) = reservations.in_force.clone() else {
+            return;
+        };
+        for waiting in &mut self.waiting {
+            let requested = waiting.requested.take();
+            if let Some((request, reservation)) = requested
+                && let Err(failure) =
+                    waiting.asked_to_reserve(request, Some(reservation), reservations)
+            {
+                tracing::debug!("{}: {failure}", waiting.stream.peer());
+            }
+        }
+        let is_earlier = |it: &Waiting| it.reserved.as_ref().is_some_and(|it| *it != in_force);
+        while let Some(index) = self.waiting.iter().position(is_earlier) {
+            self.end_waiting(index, &in_force.preemption());
+        }
     }
 
     /// Requires TLS of all clients.
@@ -169,6 +311,15 @@ impl TcpServerChannel {
         self.is_paused = is_paused;
     }
 
+    /// Reports to the client why its session ends.
+    pub fn reject_client(&mut self, failure: &Failure) {
+        if let Some(client) = &mut self.client
+            && let Err(failure) = client.send(&unsolicited(failure))
+        {
+            tracing::debug!("{}: {failure}", client.peer());
+        }
+    }
+
     /// Disconnects the client, if there is one, so that the next client can be served. First waits up to `within` until
     /// sent messages have left the process.
     pub fn next_client(&mut self, within: Duration) {
@@ -176,6 +327,12 @@ impl TcpServerChannel {
         self.client = None;
         self.first_request = None;
         self.is_paused = false;
+        // Connections made during the session may begin the next one.
+        let now = Instant::now();
+        for waiting in &mut self.waiting {
+            let deadline = |within| Deadline::new(now, within);
+            waiting.deadline = self.first_request_within.map(deadline);
+        }
     }
 
     /// Accepts a pending connection, which waits for its first request, or is refused while a client is connected.
@@ -212,11 +369,11 @@ impl TcpServerChannel {
         };
         // The session of a client that has disconnected is about to end: the next client waits for that. The client
         // may have disconnected since it was polled.
-        if self
+        let is_further = self
             .client
             .as_ref()
-            .is_some_and(|client| !client.has_hung_up())
-        {
+            .is_some_and(|client| !client.has_hung_up());
+        if is_further && self.reservations.is_none() {
             refuse(stream);
             return true;
         }
@@ -225,14 +382,44 @@ impl TcpServerChannel {
             self.displace(from);
         }
         tracing::info!("{} connected", stream.peer());
-        let deadline = |within| Deadline::new(now, within);
+        let within = if is_further {
+            Some(RESERVE_WITHIN)
+        } else {
+            self.first_request_within
+        };
         self.waiting.push(Waiting {
             stream,
             address,
-            deadline: self.first_request_within.map(deadline),
+            deadline: within.map(|within| Deadline::new(now, within)),
             refused: Quota::refused_requests(),
+            reserved: None,
+            requested: None,
         });
         true
+    }
+
+    /// Handles the requests of connections that were made during a client's session: only one that reserves the storage
+    /// is not refused.
+    fn hear_further(&mut self) {
+        let now = Instant::now();
+        let mut index = 0;
+        while let Some(waiting) = self.waiting.get_mut(index) {
+            let heard = waiting.first_request(self.opens, self.reservations.as_ref(), now);
+            match heard {
+                Ok(None) => index += 1,
+                Ok(Some(_)) => {
+                    let waiting = self.waiting.remove(index);
+                    self.connections.release(waiting.address);
+                    refuse(waiting.stream);
+                }
+                Err(failure) if failure.code == ErrorCode::TIME_OUT => {
+                    let waiting = self.waiting.remove(index);
+                    self.connections.release(waiting.address);
+                    refuse(waiting.stream);
+                }
+                Err(failure) => self.end_waiting(index, &failure),
+            }
+        }
     }
 
     /// Closes the oldest waiting connection from this address: a client sends its request as soon as it is connected.
@@ -263,14 +450,15 @@ impl TcpServerChannel {
         let now = Instant::now();
         let mut index = 0;
         while let Some(waiting) = self.waiting.get_mut(index) {
-            match waiting.first_request(self.opens, now) {
+            match waiting.first_request(self.opens, self.reservations.as_ref(), now) {
                 Ok(None) => index += 1,
                 Ok(Some(request)) => {
                     let waiting = self.waiting.swap_remove(index);
                     self.connections.release(waiting.address);
                     self.client = Some(waiting.stream);
                     self.first_request = Some(request);
-                    for other in self.waiting.drain(..) {
+                    let is_refused = |it: &mut Waiting| it.requested.is_none();
+                    for other in self.waiting.extract_if(.., is_refused) {
                         self.connections.release(other.address);
                         refuse(other.stream);
                     }
@@ -294,16 +482,19 @@ fn refuse(client: MessageStream) {
 fn reject(mut client: MessageStream, failure: &Failure) {
     REFUSED_CONNECTIONS.increment();
     tracing::debug!("{}: {failure}", client.peer());
-    let message = Message {
+    if let Err(failure) = client.send(&unsolicited(failure)) {
+        tracing::debug!("{}: {failure}", client.peer());
+    }
+}
+
+fn unsolicited(failure: &Failure) -> Message {
+    Message {
         message_id: 0,
         correlation_id: 0,
         payload: Payload::ErrorResponse(ErrorResponse {
             error_code: failure.code.0,
             message: failure.message.clone(),
         }),
-    };
-    if let Err(failure) = client.send(&message) {
-        tracing::debug!("{}: {failure}", client.peer());
     }
 }
 
@@ -340,6 +531,10 @@ impl ControlChannel for TcpServerChannel {
                 break;
             }
         }
+        if self.client.is_some() {
+            self.hear_further();
+            return Ok(None);
+        }
         Ok(self.begin())
     }
 
@@ -352,8 +547,8 @@ impl ControlChannel for TcpServerChannel {
         if let Some(client) = client.filter(|_| !self.is_paused) {
             client.interest(interest);
         }
-        // Requests of other connections are read once there is no client.
-        for waiting in self.waiting.iter().filter(|_| client.is_none()) {
+        let heard = |it: &&Waiting| it.requested.is_none();
+        for waiting in self.waiting.iter().filter(heard) {
             waiting.stream.interest(interest);
             if let Some(deadline) = &waiting.deadline {
                 interest.until(deadline.at());

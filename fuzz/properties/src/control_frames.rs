@@ -6,7 +6,7 @@ use wire::DecodeError;
 use wire::control::{
     AnnouncedStorage, ErrorResponse, FeatureQuery, FrameDecoder, IdentityQuery, InitStorage,
     Message, MessageType, Payload, RdmaConnectionDetails, RdmaConnectionRole, RecordState,
-    StorageDetails, StorageVerifier,
+    Reservation, ReservedStorage, StorageDetails, StorageVerifier,
 };
 use wire::layout::{Kind, TABLE};
 use wire::recording::control::Message as Recorded;
@@ -354,6 +354,18 @@ pub enum AnyPayload {
         superblock: Superblock,
         identity: [u8; 16],
     },
+    ReserveStorageRequest {
+        generation: u64,
+        holder: [u64; 2],
+        name: [u8; 3],
+    },
+    ReservedStorageResponse {
+        total_size: u64,
+        block_size: u32,
+        generation: u64,
+        holder: [u64; 2],
+        name: [u8; 3],
+    },
     AnnounceStorageRequest {
         features: u32,
     },
@@ -572,6 +584,30 @@ impl From<&AnyMessage> for Message {
                         .answer(&storage, identity.to_vec().into()),
                 )
             }
+            &AnyPayload::ReserveStorageRequest {
+                generation,
+                holder: [holder_high, holder_low],
+                ref name,
+            } => Payload::ReserveStorageRequest(Reservation {
+                generation,
+                holder_high,
+                holder_low,
+                name: String::from_utf8_lossy(name).into_owned(),
+            }),
+            &AnyPayload::ReservedStorageResponse {
+                total_size,
+                block_size,
+                generation,
+                holder: [holder_high, holder_low],
+                ref name,
+            } => Payload::ReservedStorageResponse(ReservedStorage {
+                total_size,
+                block_size,
+                generation,
+                holder_high,
+                holder_low,
+                name: String::from_utf8_lossy(name).into_owned(),
+            }),
             &AnyPayload::AnnounceStorageRequest { features } => {
                 Payload::AnnounceStorageRequest(FeatureQuery { features })
             }

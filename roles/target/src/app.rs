@@ -169,6 +169,11 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
         Failure::new(ErrorCode::OPERATING_SYSTEM, message)
     })?;
     let server = Server::new(flags)?;
+    let file = server.file();
+    channel = channel.with_reservations(
+        server.geometry.details(),
+        file.and_then(BackingFile::reservation),
+    );
     environment
         .metrics
         .declare(&[Count::Refused, Count::Failed, Count::MediaErrors], false);
@@ -348,6 +353,16 @@ impl Server {
         }
     }
 
+    /// Puts a requested reservation in force, if there is one.
+    fn reserve(&self, channel: &mut TcpServerChannel) {
+        channel.reserve(|reservation| match self.file() {
+            Some(file) if file.reservation().as_ref() != Some(reservation) => {
+                file.write_reservation(reservation)
+            }
+            _ => Ok(()),
+        });
+    }
+
     /// Supported extensions. Blocks in memory do not survive a power failure, so they cannot be flushed.
     fn features(&self) -> u32 {
         let flush = match &self.blocks {
@@ -468,8 +483,14 @@ impl<'a> App<'a> {
         let begun = self.session.has_client();
         self.job.cancel();
         let ended = self.end_workers();
-        // After the workers have ended, so that the next session starts without workers of this one.
+        if let (true, Some(newer)) = (begun, channel.requested_reservation()) {
+            let failure = newer.preemption();
+            channel.reject_client(&failure);
+        }
+        // After the workers have ended, so that the next session starts without workers of this one, and the next holder of
+        // the reservation is told only then that it is in force.
         channel.next_client(EXIT_TIMEOUT);
+        self.server.reserve(channel);
         if let Err(stuck) = &ended {
             tracing::error!("{stuck}");
         }
@@ -513,6 +534,12 @@ impl<'a> App<'a> {
                     None => self.handle(Event::Service(event)),
                 }
             }
+            let newer = channel.requested_reservation();
+            if let (true, Some(newer)) = (self.session.has_client(), newer) {
+                self.handle(Event::Failed(newer.preemption()));
+                continue;
+            }
+            self.server.reserve(channel);
             if let Err(failure) = self.check_workers() {
                 self.handle(Event::Failed(failure));
             } else if self.environment.shutdown.is_requested() {

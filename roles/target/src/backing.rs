@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::ValueEnum;
 use control::Failure;
+use control::reservation::Reservation;
 use control::verifier::{Incarnation, StorageId, derived};
 use doca::ErrorCode;
 use role_common::superblock::no_random_number;
@@ -25,6 +26,7 @@ use wire::backing::{
 
 use crate::content::{Content, Geometry, io_failure};
 use crate::metadata::{Boot, Medium, Places, StoredSuperblock, checksum};
+use crate::reservation::{self, StoredReservation};
 use crate::versions::{Log, SlotArea, Tail, parse_slot};
 
 /// Alignment of direct I/O if the file system does not report it; also the largest supported alignment.
@@ -78,6 +80,7 @@ pub struct BackingFile {
     identity: Identity,
     slots: SlotArea,
     places: Mutex<Places<StoredSuperblock>>,
+    reservations: Mutex<Places<StoredReservation>>,
     health: Arc<Health>,
 }
 
@@ -267,6 +270,7 @@ impl BackingFile {
             )));
         }
         let places = read_superblocks(&file, name)?;
+        let reservations = reservation::read(&file, name)?;
         let mut loss = [0; Loss::SIZE];
         file.read_exact_at(&mut loss, LOSS_OFFSET).map_err(failed)?;
         let recorder = file.try_clone().map_err(failed)?;
@@ -289,6 +293,7 @@ impl BackingFile {
             identity: header.identity,
             slots: header.slots,
             places: Mutex::new(places),
+            reservations: Mutex::new(reservations),
             health: Arc::new(Health::recording(name, recorder)),
             file,
         })
@@ -402,6 +407,34 @@ impl BackingFile {
         if let Err(error) = written {
             self.health.fail(format_args!("the superblock: {error}"));
             return Err(io_failure("the superblock", &error).context(&self.name));
+        }
+        Ok(())
+    }
+
+    /// The reservation of the storage, if it was ever reserved.
+    #[must_use]
+    pub fn reservation(&self) -> Option<Reservation> {
+        let places = self.reservations.lock();
+        let places = places.unwrap_or_else(PoisonError::into_inner);
+        places.newest().and_then(|stored| stored.reservation())
+    }
+
+    /// Stores a reservation durably.
+    ///
+    /// # Errors
+    ///
+    /// The medium has failed.
+    pub fn write_reservation(&self, reservation: &Reservation) -> Result<(), Failure> {
+        self.check_medium()?;
+        let places = self.reservations.lock();
+        let mut places = places.unwrap_or_else(PoisonError::into_inner);
+        let written = self
+            .verify_size()
+            .and_then(|()| places.write(&self.file, &StoredReservation::new(reservation)))
+            .and_then(|()| self.verify_path());
+        if let Err(error) = written {
+            self.health.fail(format_args!("the reservation: {error}"));
+            return Err(io_failure("the reservation", &error).context(&self.name));
         }
         Ok(())
     }

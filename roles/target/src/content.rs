@@ -6,6 +6,7 @@ use std::path::Path;
 
 use control::Failure;
 use doca::ErrorCode;
+use wire::control::StorageDetails;
 use wire::sbc;
 
 /// Bytes copied from a file at a time.
@@ -25,6 +26,15 @@ impl Geometry {
     #[must_use]
     pub fn capacity(self) -> u64 {
         u64::from(self.block_size) * u64::from(self.block_count)
+    }
+
+    /// The geometry as in a response to a query.
+    #[must_use]
+    pub fn details(self) -> StorageDetails {
+        StorageDetails {
+            total_size: self.capacity(),
+            block_size: self.block_size,
+        }
     }
 }
 

@@ -13,6 +13,7 @@ mod data_path;
 mod metadata;
 pub mod offline;
 pub mod request;
+mod reservation;
 pub mod session;
 pub mod store;
 pub mod versions;

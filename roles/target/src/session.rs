@@ -413,10 +413,7 @@ impl Session {
     }
 
     fn details(&self) -> StorageDetails {
-        StorageDetails {
-            total_size: self.geometry.capacity(),
-            block_size: self.geometry.block_size,
-        }
+        self.geometry.details()
     }
 
     /// Response to an announcement of extensions of the data path.

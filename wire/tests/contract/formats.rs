@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use wire::control::MessageType;
+use wire::control::{MAX_HOLDER_NAME, MessageType};
 use wire::io_message::{IoMessage, IoMessageType, Repr, SIZE, VERSION_OFFSET, Version};
 use wire::layout::{ByteOrder, Field, Kind, Message, TABLE};
 use wire::{DecodeError, backing, io_message, io_message_3_0, io_message_3_1, sbc, stored_block};
@@ -544,6 +544,9 @@ fn each_message_is_in_the_table_once() {
         "batched_init_storage_request",
         // Longer form of an answer.
         "verified_init_storage_response",
+        // Longer forms of the query and its answer.
+        "reserve_storage_request",
+        "reserved_storage_response",
         "io_message",
         "io_message_version",
         "io_message_3_1",
@@ -558,6 +561,7 @@ fn each_message_is_in_the_table_once() {
         "backing_version_tail",
         "backing_superblock",
         "backing_loss",
+        "backing_reservation",
     ]);
     assert_eq!(names, expected);
 }
@@ -604,8 +608,15 @@ fn sizes_are_those_of_the_codecs() {
         ("io_message_version", Version::SIZE),
         ("chunk_record", stored_block::ChunkRecord::SIZE),
         ("backing_loss", backing::Loss::SIZE),
+        ("backing_reservation", backing::Reservation::SIZE),
     ] {
         assert_eq!(entry(name).size as usize, size);
+    }
+    for name in ["reserve_storage_request", "reserved_storage_response"] {
+        let found = entry(name).fields.iter().map(|field| field.kind);
+        let max = found.last().expect("fields");
+        let expected = u32::try_from(MAX_HOLDER_NAME).expect("64");
+        assert!(matches!(max, Kind::Text { max } if max == expected));
     }
     assert!(entry("stored_block_trailer").at_end);
     assert_eq!(TABLE.iter().filter(|message| message.at_end).count(), 1);

@@ -12,8 +12,8 @@ use wire::DecodeError;
 use wire::control::{
     AnnouncedStorage, BatchedInitStorage, ErrorResponse, FEATURE_FLUSH, FEATURE_VERSIONS,
     FeatureQuery, FrameDecoder, IdentifiedStorage, IdentityQuery, InitStorage, Message,
-    MessageType, Payload, RdmaConnectionDetails, RdmaConnectionRole, RecordState, StorageDetails,
-    StorageVerifier,
+    MessageType, Payload, RdmaConnectionDetails, RdmaConnectionRole, RecordState, Reservation,
+    ReservedStorage, StorageDetails, StorageVerifier,
 };
 
 /// Parses hexadecimal digits; white space is ignored.
@@ -450,6 +450,36 @@ fn verified() -> (Message, Vec<u8>) {
     )
 }
 
+fn reserve() -> (Message, Vec<u8>) {
+    let frame = hex(
+        "00000037 00000001 00000102 00000304 5245534552564553 0000000000000007 0102030405060708 \
+         1112131415161718 00000007 6470752d622f31",
+    );
+    let reservation = Reservation {
+        generation: 7,
+        holder_high: 0x0102_0304_0506_0708,
+        holder_low: 0x1112_1314_1516_1718,
+        name: "dpu-b/1".to_owned(),
+    };
+    (extended(Payload::ReserveStorageRequest(reservation)), frame)
+}
+
+fn reserved() -> (Message, Vec<u8>) {
+    let frame = hex(
+        "00000042 00000002 00000102 00000304 0000000000100000 00000200 5245534552564553 \
+         0000000000000008 2122232425262728 3132333435363738 00000006 6470752d6120",
+    );
+    let storage = ReservedStorage {
+        total_size: 1 << 20,
+        block_size: 512,
+        generation: 8,
+        holder_high: 0x2122_2324_2526_2728,
+        holder_low: 0x3132_3334_3536_3738,
+        name: "dpu-a ".to_owned(),
+    };
+    (extended(Payload::ReservedStorageResponse(storage)), frame)
+}
+
 #[test]
 fn verifier_is_the_longer_form_of_the_answer_to_the_init_request() {
     let (message, bytes) = verified();
@@ -483,6 +513,8 @@ fn identity_messages_match_their_documented_bytes() {
         announcement(),
         announced(),
         verified(),
+        reserve(),
+        reserved(),
     ] {
         assert_eq!(decode(&bytes), Ok(vec![message.clone()]));
         assert_eq!(message.encode_to_vec(), bytes);
@@ -511,11 +543,12 @@ fn longer_forms_cut_short_decode_as_shorter_forms() {
         shorter(&announcement().1, 12),
         Ok(Payload::QueryStorageRequest)
     );
+    assert_eq!(shorter(&reserve().1, 12), Ok(Payload::QueryStorageRequest));
     let details = StorageDetails {
         total_size: 1 << 20,
         block_size: 512,
     };
-    for bytes in [identity_answer().1, announced().1] {
+    for bytes in [identity_answer().1, announced().1, reserved().1] {
         assert_eq!(
             shorter(&bytes, 24),
             Ok(Payload::QueryStorageResponse(details.clone()))
@@ -525,7 +558,7 @@ fn longer_forms_cut_short_decode_as_shorter_forms() {
 
 #[test]
 fn incomplete_extensions_are_refused() {
-    for (_, bytes) in [identity_query(), identity_answer()] {
+    for (_, bytes) in [identity_query(), identity_answer(), reserve(), reserved()] {
         let base = if bytes[7] == 1 { 16 } else { 28 };
         for size in base + 1..bytes.len() {
             let mut frame = bytes[..size].to_vec();

@@ -2,6 +2,7 @@
 
 mod backing;
 mod io;
+mod reservations;
 mod versions;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -252,6 +253,16 @@ impl Service {
             other => panic!("expected an error, got {other:?}"),
         }
     }
+}
+
+/// The bytes of a request.
+fn frame(payload: Payload) -> Vec<u8> {
+    let request = Message {
+        message_id: 1,
+        correlation_id: 8,
+        payload,
+    };
+    request.encode_to_vec()
 }
 
 const BLOCK: usize = 4096;
