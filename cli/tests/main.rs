@@ -27,6 +27,7 @@ mod role;
 mod sdk;
 mod sessions;
 mod set;
+mod takeover;
 mod terminal;
 mod tls;
 mod torture;

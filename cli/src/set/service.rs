@@ -49,6 +49,9 @@ pub(super) enum Request {
     /// Rebuild all blocks of a target from the other two, whatever it contains
     #[command(after_help = EXAMPLES)]
     Rebuild(OfTarget),
+    /// Take the targets over again from the service that has taken over from this one
+    #[command(after_help = EXAMPLES)]
+    Takeover(Connection),
     /// End a running service as SIGTERM does: I/Os in flight complete, and the set is closed cleanly
     #[command(after_help = EXAMPLES)]
     Drain(Connection),
@@ -125,6 +128,7 @@ impl Request {
             Self::Detach(of) => (Command::Detach { target: target(of) }, &of.connection),
             Self::Attach(of) => (Command::Attach { target: target(of) }, &of.connection),
             Self::Rebuild(of) => (Command::Rebuild { target: target(of) }, &of.connection),
+            Self::Takeover(connection) => (Command::Takeover {}, connection),
             Self::Drain(connection) => (Command::Drain {}, connection),
             Self::LogLevel(of) => (Command::LogLevel { level: of.level }, &of.connection),
         }
@@ -194,6 +198,13 @@ fn print(status: &Value) {
             "no initiator is connected; what follows is of the last session"
         };
         outln!("session  {session}");
+    }
+    let reservation = &status["reservation"];
+    if reservation.is_object() {
+        match (reservation["fenced"].as_str(), &reservation["generation"]) {
+            (Some(fenced), _) => outln!("targets  {fenced}"),
+            (None, generation) => outln!("targets  reserved, generation {}", number(generation)),
+        }
     }
     let set = &status["set"];
     if !set.is_object() {

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use control::Failure;
 use control::network::{ListenError, UnixServer};
+use control::reservation::Holder;
 use doca::ErrorCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -63,6 +64,8 @@ pub enum Command {
         /// `data_1`, `data_2` or `data_p`.
         target: String,
     },
+    /// Takes the targets over again from the service that has taken over from this one.
+    Takeover {},
     /// Ends the service as SIGTERM does: I/Os in flight complete, and the set is closed cleanly.
     Drain {},
     /// Changes the level of the service's log.
@@ -77,8 +80,8 @@ pub trait Operator: Send {
     /// Fields of this service in the result of [`Command::Status`].
     fn status(&self) -> Map<String, Value>;
 
-    /// Executes a command other than [`Command::Status`], [`Command::Drain`] and [`Command::LogLevel`], and returns its
-    /// result.
+    /// Executes a command other than [`Command::Status`], [`Command::Takeover`], [`Command::Drain`] and
+    /// [`Command::LogLevel`], and returns its result.
     ///
     /// # Errors
     ///
@@ -96,6 +99,8 @@ struct Service {
     role: &'static str,
     began: Instant,
     environment: Environment,
+    /// The holder of the targets' reservations, if they are reserved.
+    holder: Option<Arc<Holder>>,
     /// `None` when the service has ended.
     operator: Mutex<Option<Box<dyn Operator>>>,
     connections: AtomicUsize,
@@ -111,6 +116,7 @@ impl ControlSocket {
         path: &Path,
         role: &'static str,
         environment: &Environment,
+        holder: Option<Arc<Holder>>,
         operator: Box<dyn Operator>,
     ) -> Result<Self, Failure> {
         let refused =
@@ -127,6 +133,7 @@ impl ControlSocket {
             role,
             began: Instant::now(),
             environment: environment.clone(),
+            holder,
             operator: Mutex::new(Some(operator)),
             connections: AtomicUsize::new(0),
         });
@@ -225,8 +232,29 @@ impl Service {
                 status.insert("process".to_owned(), json!(std::process::id()));
                 let seconds = self.began.elapsed().as_secs();
                 status.insert("uptime_seconds".to_owned(), json!(seconds));
+                if let Some(holder) = &self.holder {
+                    let fenced = holder.fenced().map(|failure| failure.message);
+                    let reservation =
+                        json!({ "generation": holder.generation(), "fenced": fenced });
+                    status.insert("reservation".to_owned(), reservation);
+                }
                 status.extend(operator.status());
                 return Ok(Value::Object(status));
+            }
+            Command::Takeover {} => {
+                let Some(holder) = &self.holder else {
+                    return Err(Failure::new(
+                        ErrorCode::NOT_SUPPORTED,
+                        "expected a service that was started with --takeover",
+                    ));
+                };
+                if !holder.take_over() {
+                    return Err(Failure::new(
+                        ErrorCode::BAD_STATE,
+                        "expected a service that another one has taken over from",
+                    ));
+                }
+                tracing::info!("the operator lets the service take over");
             }
             Command::Drain {} => {
                 tracing::info!("the operator ends the service");
@@ -312,7 +340,7 @@ mod tests {
     }
 
     fn start(path: &Path, environment: &Environment) -> Result<ControlSocket, Failure> {
-        ControlSocket::start(path, "a role", environment, Box::new(Recorder))
+        ControlSocket::start(path, "a role", environment, None, Box::new(Recorder))
     }
 
     #[test]

@@ -19,6 +19,7 @@ use control::Failure;
 use control::budget::Quota;
 use control::counts::REFUSED_REQUESTS;
 use control::network::HostPort;
+use control::reservation::Holder;
 use control::shutdown::Shutdown;
 use control::verifier::Verifier;
 use control::{ChannelEvent, ComchServerChannel, ControlChannel, TcpClientChannel, Waiter};
@@ -155,6 +156,11 @@ pub struct ServiceFlags {
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = timeout)]
     pub idle_timeout: Timeout,
 
+    /// Take the targets over from any other service, and keep it away: reserve them, which ends its sessions. Two services
+    /// for the same targets are both started with it; the one that was started last is in charge
+    #[arg(long)]
+    pub takeover: bool,
+
     /// Unix socket for the commands of an operator (doca-storage set status, drain and so on), with mode 0600
     #[arg(long, value_name = "PATH")]
     pub control_socket: Option<PathBuf>,
@@ -189,10 +195,35 @@ impl ServiceFlags {
         &self,
         role: &'static str,
         environment: &Environment,
+        holder: Option<&Arc<Holder>>,
         operator: impl Operator + 'static,
     ) -> Result<Option<ControlSocket>, Failure> {
-        let start = |path| ControlSocket::start(path, role, environment, Box::new(operator));
+        let start = |path| {
+            let holder = holder.map(Arc::clone);
+            ControlSocket::start(path, role, environment, holder, Box::new(operator))
+        };
         self.control_socket.as_deref().map(start).transpose()
+    }
+
+    /// The holder of the targets' reservations, with `--takeover`.
+    ///
+    /// # Errors
+    ///
+    /// The operating system provides no random numbers.
+    pub fn holder<L: Layout>(&self, layout: &L) -> Result<Option<Arc<Holder>>, Failure> {
+        if !self.takeover {
+            return Ok(None);
+        }
+        let id = role_formats::superblock::random().map_err(superblock::no_random_number)?;
+        let system = rustix::system::uname();
+        let name = format!(
+            "{} on {}",
+            self.command_channel_name,
+            system.nodename().to_string_lossy()
+        );
+        let targets = L::TARGETS.len();
+        let holder = Holder::new(u128::from_be_bytes(id), name, targets, layout.quorum());
+        Ok(Some(holder))
     }
 
     /// Timeout of a control operation.
@@ -272,8 +303,8 @@ pub trait Service {
     }
 }
 
-/// Serves sessions with the targets at `addresses`, one for each target of the layout. The flags limit the number of
-/// sessions; `service` creates a service for each session. `report` receives the workers' reports of a successful
+/// Serves sessions with the targets at `addresses`, one for each target of the layout, which are reserved for `holder`, if
+/// there is one. The flags limit the number of sessions; `service` creates a service for each session. `report` receives the workers' reports of a successful
 /// session.
 ///
 /// # Errors
@@ -288,6 +319,7 @@ pub fn run<S: Service>(
     layout: &S::Layout,
     flags: &ServiceFlags,
     addresses: &[HostPort],
+    holder: Option<&Arc<Holder>>,
     environment: &Environment,
     mut report: impl FnMut(Vec<<S::DataPath as DataPath>::Report>),
 ) -> Result<(), Failure> {
@@ -310,16 +342,23 @@ pub fn run<S: Service>(
     let mut client = ComchServerChannel::start(&device, &representor, name, opens)?;
     let cpu_count = u32::try_from(flags.cpu.len()).unwrap_or(u32::MAX);
     let limit = flags.sessions.sessions;
+    let channel = |(target, address): (usize, &HostPort)| {
+        let channel = TcpClientChannel::connect(address.clone()).with_tls(tls.clone());
+        match holder {
+            Some(holder) => channel.reserving(Arc::clone(holder), target),
+            None => channel,
+        }
+    };
     application::serve(limit, environment, || {
+        if let Some(holder) = holder {
+            refuse_while_fenced(holder, &mut client, environment)?;
+        }
         let app = App {
             workers: Vec::new(),
             service: service(),
             client: &mut client,
-            storage: addresses
-                .iter()
-                .cloned()
-                .map(|address| TcpClientChannel::connect(address).with_tls(tls.clone()))
-                .collect(),
+            storage: addresses.iter().enumerate().map(channel).collect(),
+            holder: holder.map(|holder| &**holder),
             session: Session::new(layout.clone(), cpu_count, flags.control_timeout())
                 .with_limits(flags.init_limits)
                 .with_protocol(flags.protocol.protocol),
@@ -343,6 +382,44 @@ pub fn run<S: Service>(
     })
 }
 
+/// Interval between polls of the reservations of a service that another one has taken over from.
+const FENCED_POLL: Duration = Duration::from_millis(100);
+
+/// While another service has taken over, refuses initiators with that reason.
+///
+/// # Errors
+///
+/// Shutdown was requested meanwhile, or the channel has failed.
+fn refuse_while_fenced(
+    holder: &Holder,
+    client: &mut ComchServerChannel,
+    environment: &Environment,
+) -> Result<(), Broken> {
+    let mut waiter = Waiter::new(environment.shutdown.clone());
+    let mut is_known = false;
+    while let Some(fenced) = holder.fenced() {
+        if !is_known {
+            tracing::error!("{fenced}");
+            is_known = true;
+        }
+        if environment.shutdown.is_requested() {
+            return Err(Broken::Before(fenced));
+        }
+        match client.poll().map_err(Broken::Before)? {
+            Some(ChannelEvent::Message(request)) => {
+                REFUSED_REQUESTS.increment();
+                let sent = client.send(&fenced.response_to(&request));
+                sent.map_err(Broken::Before)?;
+                client.next_client(true);
+            }
+            Some(ChannelEvent::Closed) => client.next_client(false),
+            Some(_) => {}
+            None => waiter.wait(&[&*client], Some(Instant::now() + FENCED_POLL)),
+        }
+    }
+    Ok(())
+}
+
 /// Fields are declared in drop order.
 struct App<'a, S: Service> {
     workers: Vec<Worker<S::DataPath>>,
@@ -350,6 +427,8 @@ struct App<'a, S: Service> {
     service: S,
     client: &'a mut ComchServerChannel,
     storage: Vec<TcpClientChannel>,
+    /// The holder of the targets' reservations, if they are reserved.
+    holder: Option<&'a Holder>,
     session: Session<S::Layout>,
     refused: Quota,
     /// By target: the last reported failure to connect.
@@ -448,6 +527,10 @@ impl<S: Service> App<'_, S> {
             if let Some(outcome) = self.finish_job() {
                 self.handle(Event::JobDone(outcome));
                 silent_since = Instant::now();
+                continue;
+            }
+            if let Some(fenced) = self.holder.and_then(Holder::fenced) {
+                self.handle(Event::Failed(fenced));
                 continue;
             }
             let now = Instant::now();

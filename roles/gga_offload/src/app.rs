@@ -223,8 +223,13 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
         scrub_rate: Arc::clone(&scrub_rate),
         logical_block_size: flags.logical_block_size,
     };
-    let _control_socket =
-        (flags.service).start_control_socket(crate::NAME, &environment, operator)?;
+    let holder = flags.service.holder(&layout)?;
+    let _control_socket = (flags.service).start_control_socket(
+        crate::NAME,
+        &environment,
+        holder.as_ref(),
+        operator,
+    )?;
     environment.metrics.declare(&COUNTS, false);
     let section_of = set.clone();
     environment
@@ -258,6 +263,7 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
         &layout,
         &flags.service,
         &addresses,
+        holder.as_ref(),
         &environment,
         |cores| {
             let summary = history.set.last().as_deref().map(Set::summary);

@@ -78,6 +78,13 @@ impl Layout for Striped {
         "storage target data_p",
     ];
 
+    fn quorum(&self) -> usize {
+        match self.format() {
+            Format::StoredChunks => 2,
+            Format::StoredBlocks => Self::TARGETS.len(),
+        }
+    }
+
     fn present(&self, targets: &[StorageDetails]) -> Result<StorageDetails, Failure> {
         let [first, others @ ..] = targets else {
             return Err(Failure::unexpected("no target answered"));

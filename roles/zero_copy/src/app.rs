@@ -72,8 +72,13 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
     environment
         .metrics
         .declare(&[Count::Refused, Count::Unexpected], false);
-    let _control_socket =
-        (flags.service).start_control_socket(crate::NAME, &environment, WithoutSet)?;
+    let holder = flags.service.holder(&Passthrough)?;
+    let _control_socket = (flags.service).start_control_socket(
+        crate::NAME,
+        &environment,
+        holder.as_ref(),
+        WithoutSet,
+    )?;
     let known = Rc::<Cell<KnownStorage>>::default();
     service::run(
         || ZeroCopy {
@@ -83,6 +88,7 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
         &Passthrough,
         &flags.service,
         &addresses,
+        holder.as_ref(),
         &environment,
         |cores| {
             environment
@@ -103,7 +109,7 @@ impl Operator for WithoutSet {
     fn execute(&self, _: &Command) -> Result<Value, Failure> {
         Err(Failure::new(
             ErrorCode::NOT_SUPPORTED,
-            "expected a command for a service without a set: status, drain or log-level",
+            "expected a command for a service without a set: status, takeover, drain or log-level",
         ))
     }
 }

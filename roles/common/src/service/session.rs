@@ -61,6 +61,11 @@ pub trait Layout {
         0
     }
 
+    /// Number of targets without which no session begins.
+    fn quorum(&self) -> usize {
+        Self::TARGETS.len()
+    }
+
     /// Extensions of the data path that the service supports with targets that support these.
     fn features(&self, targets: &[u32]) -> u32 {
         let _ = targets;
