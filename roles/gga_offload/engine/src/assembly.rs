@@ -278,9 +278,16 @@ pub fn assemble(
     // A superblock that only prepares for the committed epoch may record that an earlier epoch was closed.
     let mut members = known.members(current);
     let is_unclean = !members.all(|it| it.is_closed() && it.epoch == committed);
+    let retired = current.iter().filter_map(|it| logs[it.number()].retired);
+    let retired = retired.max().unwrap_or(Stamp::UNWRITTEN);
     let mut unsettled = Vec::new();
     for target in current.iter() {
         let log = &logs[target.number()];
+        // Targets learn from the next message that writes are retired: this one was not told. Settling these stripes again
+        // would need a further version of each.
+        if log.last.is_some_and(|last| last < retired) {
+            continue;
+        }
         // A session that could not commit its epoch leaves the superblocks unchanged, and may have stored chunks.
         let has_uncommitted = log.last.is_some_and(|last| last.epoch > committed.number);
         if is_unclean || has_uncommitted {
@@ -306,8 +313,6 @@ pub fn assemble(
         last.filter(|_| current.contains(target))
             .unwrap_or(Stamp::UNWRITTEN)
     });
-    let retired = current.iter().filter_map(|it| logs[it.number()].retired);
-    let retired = retired.max().unwrap_or(Stamp::UNWRITTEN);
     let epochs = logs_of_set().filter_map(|log| Some(log.retired?.epoch));
     let stale = stale.iter().next();
     Ok(Assembly {
@@ -1012,6 +1017,31 @@ mod tests {
         let unretired = unretired([&[1], &[2], &[3]]);
         let assembly = assemble(found, &unretired, instructions(None)).expect("a set");
         assert_eq!(assembly.unsettled, [1, 3]);
+    }
+
+    /// After services that were killed one after the other, targets would otherwise run out of slots.
+    #[test]
+    fn versions_that_are_retired_according_to_another_target_are_not_settled_again() {
+        let stamp = |number| Some(Stamp { epoch: 4, number });
+        let found = epochs([4; 3], RecordState::InUse);
+        for (last, expected) in [(15, vec![9]), (16, vec![1, 2, 9]), (17, vec![1, 2, 9])] {
+            let mut logs = unretired([&[1, 2], &[9], &[]]);
+            logs[0].last = stamp(last);
+            logs[0].retired = Some(Stamp {
+                epoch: 3,
+                number: 10,
+            });
+            for number in [1, 2] {
+                logs[number].last = stamp(17);
+                logs[number].retired = stamp(16);
+            }
+            let assembly = assemble(found, &logs, instructions(None)).expect("a set");
+            assert_eq!(
+                (assembly.stale, assembly.unsettled),
+                (None, expected),
+                "{last}"
+            );
+        }
     }
 
     #[test]
