@@ -222,6 +222,12 @@ impl ComchServerChannel {
         }
     }
 
+    /// Returns `true` if a client has begun a session, or has disconnected from it.
+    #[must_use]
+    pub fn has_client(&self) -> bool {
+        self.session.is_taken()
+    }
+
     /// Connection of the client, for consumers and producers.
     #[must_use]
     pub fn connection(&self) -> Option<Connection> {

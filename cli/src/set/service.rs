@@ -192,10 +192,10 @@ fn print(status: &Value) {
         humantime::format_duration(uptime)
     );
     if let Some(has_session) = status["session"].as_bool() {
-        let session = if has_session {
-            "an initiator is connected"
-        } else {
-            "no initiator is connected; what follows is of the last session"
+        let session = match (has_session, status["targets_in_use"].as_bool()) {
+            (true, _) => "an initiator is connected",
+            (false, Some(true)) => "no initiator is connected; the service maintains the set",
+            (false, _) => "no initiator is connected; what follows is of the last session",
         };
         outln!("session  {session}");
     }

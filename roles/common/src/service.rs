@@ -24,7 +24,7 @@ use control::shutdown::Shutdown;
 use control::verifier::Verifier;
 use control::{ChannelEvent, ComchServerChannel, ControlChannel, TcpClientChannel, Waiter};
 use degraded_mode::RejoinAttempts;
-use doca::{Connection, Device, ErrorCode, Mmap};
+use doca::{Access, Connection, Device, ErrorCode, MemoryRegion, Mmap};
 use metrics::{Metrics, WorkerMetrics};
 use role_formats::superblocks::Superblocks;
 use session::{Action, Event, Job, Layout, Memory, Session};
@@ -32,7 +32,7 @@ use trouble::Trouble;
 use wire::control::{Payload, RdmaConnectionDetails, RdmaConnectionRole};
 use wire::release::Release;
 
-use crate::application::{self, Broken, Environment, SessionFlags};
+use crate::application::{self, Broken, Environment, SessionFlags, SessionLimit};
 use crate::control_socket::{ControlSocket, Operator};
 use crate::data_path::Limits;
 use crate::flags::{ClientTlsFlags, Timeout, channel_name, cpu, duration, timeout};
@@ -53,8 +53,8 @@ pub struct WorkerSetup {
     pub core: u32,
     /// The DPU's device.
     pub device: Device,
-    /// The connection to the initiator.
-    pub client: Connection,
+    /// The connection to the initiator; `None` in a session without one.
+    pub client: Option<Connection>,
     /// Maximum number of transactions.
     pub transaction_count: u32,
     /// Extensions of the data path announced by initiator and targets (`FeatureQuery::features`).
@@ -289,6 +289,11 @@ pub trait Service {
         false
     }
 
+    /// Returns `true` if the service maintains its storage while no initiator is connected, in sessions of its own.
+    fn maintains(&self) -> bool {
+        false
+    }
+
     /// Called before the session ends: from now on, background work must not be started.
     fn quiesce(&mut self) {}
 
@@ -349,38 +354,64 @@ pub fn run<S: Service>(
             None => channel,
         }
     };
+    let mut were_offline = vec![false; addresses.len()];
     application::serve(limit, environment, || {
-        if let Some(holder) = holder {
-            refuse_while_fenced(holder, &mut client, environment)?;
+        loop {
+            if let Some(holder) = holder {
+                refuse_while_fenced(holder, &mut client, environment)?;
+            }
+            let app = App {
+                workers: Vec::new(),
+                service: service(),
+                client: &mut client,
+                storage: addresses.iter().enumerate().map(channel).collect(),
+                holder: holder.map(|holder| &**holder),
+                session: Session::new(layout.clone(), cpu_count, flags.control_timeout())
+                    .with_limits(flags.init_limits)
+                    .with_protocol(flags.protocol.protocol)
+                    .with_offline(were_offline.clone()),
+                refused: Quota::refused_requests(),
+                troubles: vec![Trouble::default(); addresses.len()],
+                job: JobRunner::default(),
+                waiter: Waiter::new(environment.shutdown.clone()),
+                shutdown: environment.shutdown.clone(),
+                metrics: environment.metrics.clone(),
+                device: device.clone(),
+                flags,
+                reports: BTreeMap::new(),
+                rejoin_attempts: RejoinAttempts::new(),
+                superblocks: Superblocks::new(addresses.len(), flags.control_timeout()),
+                awaited: None,
+                quiet_until: None,
+                has_client_left: false,
+                maintains_at: None,
+                has_client_waiting: false,
+            };
+            match app.run(environment, &mut were_offline)? {
+                Ended::Served(reports) => {
+                    report(reports);
+                    return Ok(());
+                }
+                Ended::Maintained if environment.shutdown.is_requested() => {
+                    return Err(Broken::Before(Failure::aborted("maintaining the set")));
+                }
+                Ended::Maintained => {}
+            }
         }
-        let app = App {
-            workers: Vec::new(),
-            service: service(),
-            client: &mut client,
-            storage: addresses.iter().enumerate().map(channel).collect(),
-            holder: holder.map(|holder| &**holder),
-            session: Session::new(layout.clone(), cpu_count, flags.control_timeout())
-                .with_limits(flags.init_limits)
-                .with_protocol(flags.protocol.protocol),
-            refused: Quota::refused_requests(),
-            troubles: vec![Trouble::default(); addresses.len()],
-            job: JobRunner::default(),
-            waiter: Waiter::new(environment.shutdown.clone()),
-            shutdown: environment.shutdown.clone(),
-            metrics: environment.metrics.clone(),
-            device: device.clone(),
-            flags,
-            reports: BTreeMap::new(),
-            rejoin_attempts: RejoinAttempts::new(),
-            superblocks: Superblocks::new(addresses.len(), flags.control_timeout()),
-            awaited: None,
-            quiet_until: None,
-            has_client_left: false,
-        };
-        report(app.run(environment)?);
-        Ok(())
     })
 }
+
+/// End of a successful session.
+enum Ended<R> {
+    /// With the workers' reports.
+    Served(Vec<R>),
+    /// A session without an initiator.
+    Maintained,
+}
+
+/// Time without an initiator after which the service maintains its storage: longer than a front end needs to connect
+/// again.
+const MAINTAINS_AFTER: Duration = Duration::from_secs(2);
 
 /// Interval between polls of the reservations of a service that another one has taken over from.
 const FENCED_POLL: Duration = Duration::from_millis(100);
@@ -447,6 +478,10 @@ struct App<'a, S: Service> {
     awaited: Option<Awaited>,
     /// Deadline for the service to become quiet, while the session waits for that.
     quiet_until: Option<Instant>,
+    /// Time at which maintenance begins, unless an initiator connects before.
+    maintains_at: Option<Instant>,
+    /// `true` if an initiator waits for the end of maintenance.
+    has_client_waiting: bool,
     /// `true` if the initiator has disconnected from a session that the service is ending: its channel would report
     /// that repeatedly.
     has_client_left: bool,
@@ -464,12 +499,17 @@ impl<S: Service> App<'_, S> {
     fn run(
         mut self,
         environment: &Environment,
-    ) -> Result<Vec<<S::DataPath as DataPath>::Report>, Broken> {
+        were_offline: &mut [bool],
+    ) -> Result<Ended<<S::DataPath as DataPath>::Report>, Broken> {
         let result = self.serve(environment);
         let ended_well = result.is_ok() && !self.session.is_closing();
         // A session that a signal has ended before any I/O does not count.
         let is_interrupted = self.shutdown.is_requested() && !self.session.has_served();
         let begun = self.session.has_client() && !is_interrupted;
+        let is_maintenance = self.session.is_maintenance();
+        for (target, was_offline) in were_offline.iter_mut().enumerate() {
+            *was_offline = self.session.is_without(target);
+        }
         for storage in &mut self.storage {
             storage.flush(EXIT_TIMEOUT);
         }
@@ -491,11 +531,13 @@ impl<S: Service> App<'_, S> {
         if let Err(stuck) = &ended {
             tracing::error!("{stuck}");
         }
-        if !flags.sessions.sessions.is_single() {
+        // An initiator that has waited for the end of maintenance is served next.
+        if !flags.sessions.sessions.is_single() && !is_maintenance {
             client.next_client(ended_well);
         }
         match result.and(ended) {
-            Ok(()) => Ok(reports.into_values().collect()),
+            Ok(()) if is_maintenance => Ok(Ended::Maintained),
+            Ok(()) => Ok(Ended::Served(reports.into_values().collect())),
             Err(failure) if begun => Err(Broken::During(failure)),
             Err(failure) => Err(Broken::Before(failure)),
         }
@@ -507,6 +549,9 @@ impl<S: Service> App<'_, S> {
             self.session.maintain_superblocks();
         } else if self.service.identifies_targets() {
             self.session.identify_targets();
+        }
+        if self.client.has_client() {
+            self.handle(Event::Client(ChannelEvent::Connected));
         }
         for storage in &self.storage {
             tracing::info!("connecting to the {}", storage.peer());
@@ -539,8 +584,12 @@ impl<S: Service> App<'_, S> {
                 .idle_timeout
                 .0
                 .filter(|_| self.session.waits_for_request());
-            if self.shutdown.is_requested() && !self.session.is_ending() {
+            let is_to_yield = self.has_client_waiting && self.session.is_serving();
+            if (self.shutdown.is_requested() || is_to_yield) && !self.session.is_ending() {
                 self.handle(Event::Shutdown);
+            } else if self.maintains_at.is_some_and(|at| at <= now) {
+                self.maintains_at = None;
+                self.handle(Event::Maintain);
             } else if self.take_events() {
                 self.waiter.active();
                 silent_since = Instant::now();
@@ -580,7 +629,11 @@ impl<S: Service> App<'_, S> {
         match action {
             // A script may wait for this line before it starts an initiator.
             Action::Announce => {
-                environment.announce_ready(format_args!("waiting for the {}", self.client.peer()))
+                environment.announce_ready(format_args!("waiting for the {}", self.client.peer()));
+                let is_persistent = self.flags.sessions.sessions == SessionLimit::Forever;
+                if is_persistent && self.service.maintains() && !self.session.has_client() {
+                    self.maintains_at = Some(Instant::now() + MAINTAINS_AFTER);
+                }
             }
             // The client may have disconnected already, and is no longer needed.
             Action::SendToClient(message) if self.session.is_closing() => {
@@ -643,6 +696,7 @@ impl<S: Service> App<'_, S> {
             .chain(self.rejoin_attempts.deadline())
             .chain(self.superblocks.deadline())
             .chain(self.quiet_until)
+            .chain(self.maintains_at)
             .min()
     }
 
@@ -785,7 +839,17 @@ impl<S: Service> App<'_, S> {
                 .rejoin_attempts
                 .advance(degraded_mode, session, storage, timeout);
         }
-        if self.polls_client() {
+        if self.polls_client() && self.session.is_maintenance() {
+            match self.client.poll() {
+                Ok(Some(ChannelEvent::Connected)) => {
+                    tracing::info!("an initiator has connected: maintenance ends");
+                    self.has_client_waiting = true;
+                    quiet = false;
+                }
+                Ok(_) => {}
+                Err(failure) => self.session.handle(Event::Failed(failure), now),
+            }
+        } else if self.polls_client() {
             let client = self.client.poll();
             quiet &= matches!(client, Ok(None));
             self.has_client_left = self.session.is_closing()
@@ -809,7 +873,7 @@ impl<S: Service> App<'_, S> {
     }
 
     fn polls_client(&self) -> bool {
-        self.session.serves_client() && !self.has_client_left
+        self.session.serves_client() && !self.has_client_left && !self.has_client_waiting
     }
 
     /// Detaches the targets that the service continues without.
@@ -867,6 +931,9 @@ fn left() -> Failure {
 
 // Jobs of a session on its workers. The main thread does not wait for a peer.
 
+/// Bytes of the memory in place of an initiator's.
+const UNUSED_MEMORY: usize = 4096;
+
 /// Added to a worker's own timeout, so that the worker's more specific error is reported.
 const WORKER_GRACE: Duration = Duration::from_secs(1);
 
@@ -874,6 +941,15 @@ impl<S: Service> App<'_, S> {
     /// Starts a job. [`finish_job`](Self::finish_job) returns its outcome.
     fn start_job(&mut self, job: Job) -> Result<(), Failure> {
         match job {
+            Job::PrepareMemory(memory) if memory.is_maintenance => {
+                // Nothing is copied to or from it.
+                let region = MemoryRegion::new(UNUSED_MEMORY)?;
+                let unused = Mmap::register(&self.device, region, Access::LOCAL_READ_WRITE)?;
+                let device = self.device.clone();
+                let prepared = self.service.prepare_memory(&device, &memory, unused);
+                self.handle(Event::JobDone(prepared.map(Outcome::Exported)));
+                return Ok(());
+            }
             Job::PrepareMemory(memory) => {
                 let (device, export) = (self.device.clone(), memory.mmap_export_blob.clone());
                 let waker = self.shutdown.waker().clone();
@@ -975,8 +1051,11 @@ impl<S: Service> App<'_, S> {
 
     fn create_worker(&mut self, index: u32, transaction_count: u32) -> Result<(), Failure> {
         let client = self.client.connection();
-        let client = client
-            .ok_or_else(|| Failure::new(ErrorCode::NOT_CONNECTED, "the initiator is gone"))?;
+        let client = client.filter(|_| !self.session.is_maintenance());
+        if client.is_none() && !self.session.is_maintenance() {
+            let gone = "the initiator is gone";
+            return Err(Failure::new(ErrorCode::NOT_CONNECTED, gone));
+        }
         // The session creates at most as many workers as there are CPUs.
         let core = usize::try_from(index)
             .ok()
@@ -991,7 +1070,11 @@ impl<S: Service> App<'_, S> {
             transaction_count,
             features: self.session.features(),
             release: self.session.release(),
-            limits: self.flags.limits(),
+            limits: if self.session.is_maintenance() {
+                Limits::default()
+            } else {
+                self.flags.limits()
+            },
             metrics: self.metrics.worker(core),
         })?;
         let waker = self.shutdown.waker().clone();

@@ -124,6 +124,11 @@ pub struct Flags {
     #[arg(long, value_name = "MIB", value_parser = mebibytes, default_value = "64")]
     pub scrub_rate: u64,
 
+    /// Leave the targets alone while no initiator is connected. Otherwise, a service with --sessions forever and
+    /// --logical-block-size also notices lost targets, rebuilds, resyncs and scrubs in that time
+    #[arg(long)]
+    pub no_maintenance: bool,
+
     /// Flags of output, log and metrics.
     #[command(flatten)]
     pub output: OutputFlags,
@@ -255,6 +260,7 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
         stall_timeout: flags.service.control_timeout() / 2,
         parking_timeout: parking_timeout(flags.service.io_timeout.0),
         history: Rc::clone(&history),
+        maintains: !flags.no_maintenance,
         rejoining: None,
         rests: RejoinRests::default(),
     };
@@ -324,6 +330,8 @@ struct GgaOffload {
     /// Time that I/Os wait for two current targets.
     parking_timeout: Duration,
     history: Rc<History>,
+    /// `true` if the set is maintained while no initiator is connected.
+    maintains: bool,
     /// The target that was admitted last, until it has rejoined.
     rejoining: Option<Candidate>,
     rests: RejoinRests,
@@ -538,7 +546,7 @@ impl Service for GgaOffload {
             self.wake(),
         );
         let set = Arc::new(set);
-        self.history.set.begin(&set);
+        self.history.set.begin(&set, memory.is_maintenance);
         self.prepared = Some(Prepared {
             memory: stripe_memory,
             initiator,
@@ -598,6 +606,10 @@ impl Service for GgaOffload {
 
     fn identifies_targets(&self) -> bool {
         true
+    }
+
+    fn maintains(&self) -> bool {
+        self.stores_chunks() && self.maintains
     }
 
     fn quiesce(&mut self) {

@@ -137,7 +137,7 @@ pub(crate) fn create(setup: Setup) -> Result<AnyGgaDataPath, Failure> {
 /// The data path of one worker. Fields are in the order in which they must be dropped.
 pub(crate) struct GgaDataPath<L: IoLayout> {
     driver: Driver<L>,
-    /// `None` once the service has disconnected.
+    /// `None` without an initiator, and once the service has disconnected.
     comch: Option<ComchEndpoints>,
     /// `None` while the target is detached.
     targets: [Option<TargetEndpoints>; 3],
@@ -197,16 +197,18 @@ impl<L: IoLayout> GgaDataPath<L> {
         let private = PrivateMemory::allocate(&worker.device, geometry, slots)?;
         let inventory = BufInventory::new(places.bufs())?;
         let pe = WorkerPe::new()?;
-        let client = &worker.client;
-        let comch = ComchEndpoints {
-            consumer: Consumer::start_with::<RequestReceived<L>>(
-                &pe,
-                client,
-                &message_map,
-                requests,
-            )?,
-            producer: Producer::start_with::<AnswerSent<L>>(&pe, client, requests)?,
+        let endpoints = |client| -> Result<ComchEndpoints, Failure> {
+            Ok(ComchEndpoints {
+                consumer: Consumer::start_with::<RequestReceived<L>>(
+                    &pe,
+                    client,
+                    &message_map,
+                    requests,
+                )?,
+                producer: Producer::start_with::<AnswerSent<L>>(&pe, client, requests)?,
+            })
         };
+        let comch = worker.client.as_ref().map(endpoints).transpose()?;
         let offline = setup.set.view().offline;
         let endpoints = |target: Target| -> Result<Option<TargetEndpoints>, Failure> {
             if offline.contains(target) {
@@ -264,7 +266,7 @@ impl<L: IoLayout> GgaDataPath<L> {
         };
         Ok(Self {
             driver,
-            comch: Some(comch),
+            comch,
             targets,
             coding,
             decompressor,
@@ -285,19 +287,19 @@ impl<L: IoLayout> GgaDataPath<L> {
 
     /// Allocates the slots once all contexts are running, and posts the receives.
     fn prepare(&mut self, initiator_consumer: u32, within: Duration) -> Result<(), Failure> {
-        let Some(comch) = &self.comch else {
+        let comch = self.comch.as_ref();
+        if comch.is_none() && self.driver.setup.worker.client.is_some() {
             return Err(Failure::new(
                 ErrorCode::BAD_STATE,
                 "the worker has left Comch already",
             ));
-        };
+        }
         let states = || {
             let targets = self.targets.iter().flatten();
             let accelerators = [self.coding.state()].into_iter();
             let decompressor = self.decompressor.as_ref().map(Compress::state);
+            let comch = comch.into_iter().flat_map(ComchEndpoints::states);
             comch
-                .states()
-                .into_iter()
                 .chain(targets.flat_map(TargetEndpoints::states))
                 .chain([self.driver.copier.state()])
                 .chain(accelerators)
@@ -317,8 +319,10 @@ impl<L: IoLayout> GgaDataPath<L> {
                 self.exchange_messages(target)?;
             }
         }
-        for lane in 0..self.driver.setup.worker.transaction_count {
-            self.driver.receive_request(lane)?;
+        if self.comch.is_some() {
+            for lane in 0..self.driver.setup.worker.transaction_count {
+                self.driver.receive_request(lane)?;
+            }
         }
         Ok(())
     }
@@ -326,18 +330,24 @@ impl<L: IoLayout> GgaDataPath<L> {
     /// Allocates the slots for the initiator's messages, and those of the accelerators for stored blocks.
     fn allocate(
         &self,
-        comch: &ComchEndpoints,
+        comch: Option<&ComchEndpoints>,
         initiator_consumer: u32,
     ) -> Result<IdleSlots, Failure> {
         let (pe, inventory) = (&self.pe, &self.inventory);
-        let place = self.places.of_requests();
-        let messages = Slots::new(pe, inventory, &self.message_map, place, |_| 0)?;
-        comch
-            .consumer
-            .receive_into::<RECEIVE, RequestReceived<L>>(&messages)?;
-        comch
-            .producer
-            .send_from::<ANSWER, AnswerSent<L>>(&messages, initiator_consumer)?;
+        let messages = match comch {
+            Some(comch) => {
+                let place = self.places.of_requests();
+                let messages = Slots::new(pe, inventory, &self.message_map, place, |_| 0)?;
+                comch
+                    .consumer
+                    .receive_into::<RECEIVE, RequestReceived<L>>(&messages)?;
+                comch
+                    .producer
+                    .send_from::<ANSWER, AnswerSent<L>>(&messages, initiator_consumer)?;
+                idle(messages)
+            }
+            None => Vec::new(),
+        };
 
         let setup = &self.driver.setup;
         let (private, memory) = (self.driver.private.mmap(), &setup.memory.mmap);
@@ -372,7 +382,7 @@ impl<L: IoLayout> GgaDataPath<L> {
         };
 
         let mut idle_slots = IdleSlots {
-            messages: idle(messages),
+            messages,
             parities: idle(parities),
             recoveries: recoveries.map(idle),
             decompressions,

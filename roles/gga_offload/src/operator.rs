@@ -19,15 +19,24 @@ pub(crate) struct LatestSet(Arc<Mutex<Latest>>);
 struct Latest {
     set: Option<Arc<Set>>,
     is_in_use: bool,
+    /// `true` for a session without an initiator.
+    is_maintenance: bool,
 }
 
 impl LatestSet {
     /// A session begins.
-    pub(crate) fn begin(&self, set: &Arc<Set>) {
+    pub(crate) fn begin(&self, set: &Arc<Set>, is_maintenance: bool) {
         *self.lock() = Latest {
             set: Some(Arc::clone(set)),
             is_in_use: true,
+            is_maintenance,
         };
+    }
+
+    /// Returns `true` if an initiator has a session.
+    fn has_initiator(&self) -> bool {
+        let latest = self.lock();
+        latest.is_in_use && !latest.is_maintenance
     }
 
     /// The session has ended.
@@ -67,7 +76,11 @@ pub(crate) struct GgaOperator {
 impl Operator for GgaOperator {
     fn status(&self) -> Map<String, Value> {
         let mut status = Map::new();
-        status.insert("session".to_owned(), json!(self.set.in_use().is_some()));
+        status.insert("session".to_owned(), json!(self.set.has_initiator()));
+        status.insert(
+            "targets_in_use".to_owned(),
+            json!(self.set.in_use().is_some()),
+        );
         if self.logical_block_size.is_some() {
             let rate = self.scrub_rate.load(Ordering::Relaxed);
             status.insert("scrub_rate".to_owned(), json!(rate));
@@ -100,7 +113,7 @@ impl Operator for GgaOperator {
         }
         let set = self.set.in_use().ok_or_else(|| {
             bad_state(
-                "expected a session: the service accesses its targets only while an initiator is connected",
+                "expected a session or maintenance: the service does not access its targets at present",
             )
         })?;
         let now = self.began.elapsed();

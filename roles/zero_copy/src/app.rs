@@ -394,6 +394,7 @@ mod tests {
             ]
         };
         let memory = Memory {
+            is_maintenance: false,
             mmap_export_blob: Bytes::from_static(b"host memory"),
             core_count: 2,
             transaction_count: 128,

@@ -105,7 +105,9 @@ impl ZeroCopyDataPath {
         let message_map = Mmap::register(&setup.device, Arc::clone(messages.region()), access)?;
         let inventory = BufInventory::new(counts.slots())?;
         let pe = WorkerPe::new()?;
-        let (client, sends) = (&setup.client, counts.producer_tasks());
+        let client = setup.client.as_ref();
+        let client = client.ok_or_else(|| Failure::unexpected("a worker without an initiator"))?;
+        let sends = counts.producer_tasks();
         let comch = ComchEndpoints {
             consumer: Consumer::start_with::<RequestReceived>(
                 &pe,

@@ -17,7 +17,7 @@ use control::{Failure, unexpected};
 use doca::ErrorCode;
 use storage::Inquiry;
 use wire::control::{
-    InitStorage, Message, MessageIds, MessageType, Payload, RdmaConnectionDetails,
+    FeatureQuery, InitStorage, Message, MessageIds, MessageType, Payload, RdmaConnectionDetails,
     RdmaConnectionRole, StorageDetails,
 };
 use wire::release::Release;
@@ -39,6 +39,9 @@ pub const MAX_TRANSACTIONS: u32 = 4000;
 /// which is repeated for an unresponsive target without which the session may not continue; therefore the whole
 /// shutdown also has a limit.
 const CLOSE_TIMEOUTS: u32 = 4;
+
+/// Workers of a session without an initiator.
+const MAINTENANCE_WORKERS: u32 = 1;
 
 /// Combination of targets into one storage.
 pub trait Layout {
@@ -88,6 +91,8 @@ pub struct Session<L> {
     batch_size: u32,
     /// `true` once an initiator has connected.
     has_client: bool,
+    /// `true` if the session has no initiator.
+    is_maintenance: bool,
     phase: Phase,
     step: Step,
     deadline: Option<Instant>,
@@ -98,6 +103,8 @@ pub struct Session<L> {
     inquiry: Inquiry,
     /// By target: `true` once its channel is connected.
     connected: Vec<bool>,
+    /// By target: `true` if the previous session ended without it.
+    were_offline: Vec<bool>,
     /// By target: reason why it is not connected, if known.
     troubles: Vec<Option<String>>,
     /// Descriptions of the targets; `None` for a missing one.
@@ -148,6 +155,7 @@ impl<L: Layout> Session<L> {
             release: Release::default(),
             batch_size: 0,
             has_client: false,
+            is_maintenance: false,
             phase: Phase::Query,
             step: Step::Connection,
             deadline: None,
@@ -155,6 +163,7 @@ impl<L: Layout> Session<L> {
             ids: MessageIds::default(),
             inquiry: Inquiry::default(),
             connected: vec![false; L::TARGETS.len()],
+            were_offline: vec![false; L::TARGETS.len()],
             troubles: vec![None; L::TARGETS.len()],
             targets: Vec::new(),
             identifies: false,
@@ -211,6 +220,14 @@ impl<L: Layout> Session<L> {
         self.maintains = true;
     }
 
+    /// Sets which targets the previous session ended without: less time is spent on waiting for them. Must be called before
+    /// the first event.
+    #[must_use]
+    pub fn with_offline(mut self, were_offline: Vec<bool>) -> Self {
+        self.were_offline = were_offline;
+        self
+    }
+
     /// Starts to wait for the connections to the targets: all targets that the session needs must be connected within
     /// the timeout. Must be called before the first event; otherwise the wait is unlimited.
     pub fn begin_connecting(&mut self, now: Instant) {
@@ -231,8 +248,54 @@ impl<L: Layout> Session<L> {
             Event::Lost { target } => self.lost(now, target),
             Event::Rejoined { target, identity } => self.rejoined(target, identity),
             Event::Timeout => self.timed_out(now),
+            Event::Maintain => self.maintain(),
             Event::Shutdown => self.close(now),
             Event::Failed(failure) => self.fail(failure),
+        }
+        if self.is_maintenance && self.step == Step::Request {
+            self.request_for_maintenance(now);
+        }
+    }
+
+    /// Turns the session into one without an initiator, unless one has connected. The service takes the initiator's
+    /// steps by itself, up to the start; then the data path serves rejoining targets, rebuilds, resyncs and scrubs.
+    fn maintain(&mut self) {
+        if !self.has_client && self.phase == Phase::Query && self.step == Step::Request {
+            tracing::info!("no initiator is connected: maintaining the set");
+            self.is_maintenance = true;
+            self.consumers = vec![0; MAINTENANCE_WORKERS as usize];
+        }
+    }
+
+    /// Returns `true` for a session without an initiator.
+    #[must_use]
+    pub fn is_maintenance(&self) -> bool {
+        self.is_maintenance
+    }
+
+    /// The step that an initiator would take now.
+    fn request_for_maintenance(&mut self, now: Instant) {
+        let payload = match self.phase {
+            Phase::Query => Payload::AnnounceStorageRequest(FeatureQuery {
+                features: L::FEATURES,
+            }),
+            Phase::Init => Payload::InitStorageRequest(InitStorage {
+                transaction_count: 1,
+                core_count: MAINTENANCE_WORKERS,
+                mmap_export_blob: Bytes::new(),
+            }),
+            Phase::Start => Payload::StartStorageRequest,
+            // Until it is closed.
+            Phase::Stop | Phase::Shutdown => return,
+        };
+        let request = Message {
+            message_id: 0,
+            correlation_id: 0,
+            payload,
+        };
+        match self.examine(&request) {
+            Ok(()) => self.process(now, request),
+            Err(failure) => self.fail(failure),
         }
     }
 
@@ -306,6 +369,12 @@ impl<L: Layout> Session<L> {
     #[must_use]
     pub fn has_client(&self) -> bool {
         self.has_client
+    }
+
+    /// Returns `true` while I/Os are served, and a shutdown closes the set cleanly.
+    #[must_use]
+    pub fn is_serving(&self) -> bool {
+        (self.phase, self.step) == (Phase::Stop, Step::Request)
     }
 
     /// Returns `true` once I/Os are or were served.
@@ -438,7 +507,9 @@ impl<L: Layout> Session<L> {
         if self.step == Step::Ended {
             return;
         }
-        if let Some(request) = self.request.take() {
+        if let Some(request) = self.request.take()
+            && !self.is_maintenance
+        {
             self.actions
                 .push_back(Action::SendToClient(failure.response_to(&request)));
         }
@@ -492,7 +563,9 @@ impl<L: Layout> Session<L> {
 
     /// Responds to the current request, and waits for the next phase's.
     fn answer(&mut self, payload: Payload, next: Phase) {
-        if let Some(request) = self.request.take() {
+        if let Some(request) = self.request.take()
+            && !self.is_maintenance
+        {
             self.actions
                 .push_back(Action::SendToClient(request.response(payload)));
         }
@@ -503,6 +576,9 @@ impl<L: Layout> Session<L> {
 
     /// Responds to the current request with an error; the initiator may repeat the request.
     fn refuse(&mut self, failure: Failure) {
+        if self.is_maintenance {
+            return self.fail(failure);
+        }
         tracing::warn!("refused: {failure}");
         if let Some(request) = self.request.take() {
             self.actions
@@ -542,7 +618,9 @@ pub enum Event {
     },
     /// The time of [`poll_timeout`](Session::poll_timeout) may have passed.
     Timeout,
-    /// Shutdown of the service was requested.
+    /// No initiator is expected soon: the service maintains the set until one connects. Ignored once one has connected.
+    Maintain,
+    /// Shutdown of the service was requested, or an initiator waits for the end of [maintenance](Self::Maintain).
     Shutdown,
     /// The session cannot continue: a worker or a channel failed. The failure is sent to an initiator that waits for a
     /// response.
@@ -630,6 +708,8 @@ pub struct Memory {
     /// Transactions of each worker.
     pub transaction_count: u32,
     pub release: Release,
+    /// `true` if there is no initiator, and therefore no memory of one.
+    pub is_maintenance: bool,
     /// Description of each target, in order; `None` for a missing one.
     pub targets: Vec<Option<Described>>,
     pub limits: InitLimits,
@@ -791,6 +871,11 @@ impl<L: Layout> Session<L> {
                 .push_back(Action::SendToClient(failure.response_to(&request)));
             return;
         }
+        self.process(now, request);
+    }
+
+    /// Processes a valid request.
+    fn process(&mut self, now: Instant, request: Message) {
         let memory = match request.payload.as_init_storage() {
             Some((init, _)) => init.mmap_export_blob,
             None => Bytes::new(),
@@ -814,6 +899,7 @@ impl<L: Layout> Session<L> {
                     core_count: self.core_count,
                     transaction_count: self.transaction_count,
                     release: self.release,
+                    is_maintenance: self.is_maintenance,
                     targets: self.targets.clone(),
                     limits: self.limits,
                 });

@@ -513,6 +513,9 @@ impl Inquiry {
 /// Maximum time for the last target to connect after all others.
 const LONGEST_GRACE: Duration = Duration::from_secs(5);
 
+/// As [`LONGEST_GRACE`], for a target that was offline at the end of the previous session.
+const SHORT_GRACE: Duration = Duration::from_millis(200);
+
 /// Maximum time for the last target to respond to the query after all others: less than the control timeout of the reference's initiator.
 const LONGEST_SILENCE: Duration = Duration::from_secs(4);
 
@@ -618,7 +621,14 @@ impl<L: Layout> Session<L> {
         match self.missing() {
             0 => self.announce(),
             1 if self.maintains => {
-                self.limit_deadline(now + self.timeout.min(LONGEST_GRACE));
+                let mut connected = self.connected.iter().zip(&self.were_offline);
+                let was_offline = connected.any(|(&connected, &offline)| !connected && offline);
+                let grace = if was_offline {
+                    SHORT_GRACE
+                } else {
+                    LONGEST_GRACE
+                };
+                self.limit_deadline(now + self.timeout.min(grace));
             }
             _ => {}
         }
