@@ -1,6 +1,7 @@
 //! A service takes targets over from another one.
 
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support::gga::{BLOCKS, Set};
@@ -9,7 +10,7 @@ use crate::support::{
 };
 use deployment::process::Process;
 use doca::ErrorCode;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 const FOREVER: [&str; 2] = ["--sessions", "forever"];
@@ -162,4 +163,102 @@ fn set_is_taken_over_with_all_acknowledged_writes() {
         second.signal(Signal::TERM);
         ended(second, 0);
     }
+}
+
+/// Runs an action of the resource agent in `packaging/` for a zero-copy service with this name of its Comch server, and
+/// returns its exit status.
+fn agent(sandbox: &Sandbox, name: &str, port: u16, action: &str) -> i32 {
+    let config = format!(
+        r#"{{ "doca_program_flags": {{ "device": "03:00.0", "representor": "3b:00.0", "cpu": [0], "command-channel-name": "{name}",
+              "storage-server": "127.0.0.1:{port}", "sessions": "forever" }} }}"#
+    );
+    let config = sandbox.file(&format!("{name}.json"), config.as_bytes());
+    let file = |suffix: &str| sandbox.path(&format!("{name}.{suffix}"));
+    let agent = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging/ocf/doca-storage");
+    let status = Command::new(agent)
+        .arg(action)
+        .env("SOFTDOCA_RUNTIME_DIR", sandbox.runtime())
+        .env("OCF_RESKEY_program", crate::support::PROGRAM)
+        .env("OCF_RESKEY_role", "zero-copy")
+        .env("OCF_RESKEY_config", config)
+        .env("OCF_RESKEY_socket", file("control"))
+        .env("OCF_RESKEY_log", file("log"))
+        .stdout(Stdio::null())
+        .status();
+    status.expect("it runs").code().expect("it exits")
+}
+
+const OCF_SUCCESS: i32 = 0;
+const OCF_ERR_GENERIC: i32 = 1;
+const OCF_NOT_RUNNING: i32 = 7;
+
+/// A cluster manager with two nodes, of which the first one hangs: it is not stopped before the second one is started.
+#[test]
+fn resource_agent_takes_over_from_a_node_that_hangs() {
+    let sandbox = Sandbox::new();
+    let (_target, port) = sandbox.target(&FOREVER);
+    let act = |name: &str, action: &str| agent(&sandbox, name, port, action);
+    assert_eq!(act("a", "validate-all"), OCF_SUCCESS);
+    assert_eq!(act("a", "monitor"), OCF_NOT_RUNNING);
+    assert_eq!(act("a", "start"), OCF_SUCCESS);
+    assert_eq!(act("a", "start"), OCF_SUCCESS, "it runs already");
+    assert_eq!(act("a", "monitor"), OCF_SUCCESS);
+    let first = ["--command-channel-name", "a"];
+    let busy = sandbox.busy_initiator(&first);
+
+    let pid = std::fs::read_to_string(sandbox.path("a.control.pid")).expect("a pid");
+    let pid = Pid::from_raw(pid.trim().parse().expect("a number")).expect("not 0");
+    kill_process(pid, Signal::STOP).expect("stopped");
+    assert_eq!(act("a", "monitor"), OCF_ERR_GENERIC);
+    assert_eq!(act("b", "start"), OCF_SUCCESS);
+    sandbox.short_run(
+        "read_write_data_validity_test",
+        &["--command-channel-name", "b"],
+    );
+
+    kill_process(pid, Signal::CONT).expect("resumed");
+    crate::support::expect_failure(busy);
+    wait_until("the first one is fenced", || {
+        reservation(&sandbox, &sandbox.path("a.control")).1
+    });
+    assert_eq!(act("a", "monitor"), OCF_ERR_GENERIC);
+    assert_eq!(act("b", "monitor"), OCF_SUCCESS);
+    for name in ["a", "b"] {
+        assert_eq!(act(name, "stop"), OCF_SUCCESS);
+        assert_eq!(act(name, "stop"), OCF_SUCCESS, "it is stopped already");
+        assert_eq!(act(name, "monitor"), OCF_NOT_RUNNING);
+    }
+}
+
+/// A set without an initiator: a lost target is noticed, rejoins and is rebuilt; then an initiator is served at once.
+#[test]
+fn set_is_maintained_without_an_initiator() {
+    let mut it = Set::new();
+    let content = it.content(0);
+    it.write(&content);
+    let socket = it.sandbox.path("control");
+    let flags = [&FOREVER[..], &["--control-socket", text(&socket)]].concat();
+    let service = it.service(&flags);
+    let reaches = |it: &Set, what: &str, expected: [&str; 2]| {
+        wait_until(what, || {
+            let status = set(&it.sandbox, "status", &socket).expect("a status");
+            let [field, value] = expected;
+            status["set"][field] == value && status["targets_in_use"] == true
+        });
+    };
+    reaches(&it, "maintenance", ["state", "healthy"]);
+    it.kill(1);
+    reaches(&it, "a lost target is noticed", ["state", "degraded"]);
+    // With a target offline, an initiator is served without a long wait.
+    let begun = Instant::now();
+    document(it.initiator("read_only_data_validity_test", &content, BLOCKS));
+    println!("served after {:?}", begun.elapsed());
+    reaches(&it, "maintenance again", ["state", "degraded"]);
+    it.start(1);
+    reaches(&it, "the target is rebuilt", ["state", "healthy"]);
+    let operations = set(&it.sandbox, "status", &socket).expect("a status");
+    assert_eq!(operations["session"], json!(false));
+    document(it.initiator("read_only_data_validity_test", &content, BLOCKS));
+    service.signal(Signal::TERM);
+    ended(service, 0);
 }
