@@ -19,7 +19,7 @@ use gga_engine::chunk::Stamp;
 use gga_engine::membership::EpochIds;
 use gga_engine::request::Volume;
 use gga_engine::rests::{self, RejoinRests};
-use gga_engine::set::{Candidate, ScrubPlan, Set};
+use gga_engine::set::{Candidate, ScrubPlan, Set, Unfinished};
 use gga_engine::stripes::{StripeBitmap, StripeLocks};
 use gga_engine::{Placement, Target, Targets};
 use role_common::application::Environment;
@@ -247,6 +247,7 @@ pub(crate) fn run(flags: Flags, environment: Environment) -> Result<(), Failure>
         set,
         rebuild: Cell::new(flags.rebuild),
         scrub: Cell::new(plan_of(&flags)),
+        unfinished: Cell::default(),
         known: Cell::default(),
         scrub_rate,
         began,
@@ -294,6 +295,8 @@ struct History {
     /// A target whose contents have to be discarded; `None` once the superblocks record that.
     rebuild: Cell<Option<Target>>,
     scrub: Cell<ScrubPlan>,
+    /// What the last session has left for the next one, and the identity of the target that was offline.
+    unfinished: Cell<Option<(Unfinished, Option<Bytes>)>>,
     /// Maximum rate of a scrub in bytes of blocks per second.
     scrub_rate: Arc<AtomicU64>,
     /// The storage of earlier sessions, if initiators have requested its verifier.
@@ -537,10 +540,29 @@ impl Service for GgaOffload {
         let mut plan = self.history.scrub.get();
         let block = u64::from(geometry.logical_block_size);
         plan.interval = scrub_interval(block, self.history.scrub_rate.load(Ordering::Relaxed));
+        let mut identities = array::from_fn(|target| {
+            let described = memory.targets.get(target)?.as_ref()?;
+            described.identity.clone()
+        });
+        let unfinished = self.history.unfinished.take();
+        let unfinished = unfinished.filter(|(it, identity)| {
+            let described = memory.targets.get(it.target().number());
+            let described = described.and_then(Option::as_ref);
+            let found = described.map_or(Found::Missing, found_of);
+            let is_same =
+                described.is_some_and(|it| identity.is_some() && it.identity == *identity);
+            let last = described.and_then(|it| log_of(&it.versions).last);
+            it.applies(&assembly, found, is_same, last.unwrap_or(Stamp::UNWRITTEN))
+        });
+        let unfinished = unfinished.map(|(it, identity)| {
+            identities[it.target().number()] = identity;
+            it
+        });
         let set = Set::new(
             StripeBitmap::new(volume.block_count),
             memory.core_count,
             assembly,
+            unfinished,
             plan,
             slots,
             self.wake(),
@@ -556,10 +578,7 @@ impl Service for GgaOffload {
             current,
             commands: Arc::new(Commands::of_workers(memory.core_count, self.wake())),
             volume,
-            identities: array::from_fn(|target| {
-                let described = memory.targets.get(target)?.as_ref()?;
-                described.identity.clone()
-            }),
+            identities,
         });
         Ok(export)
     }
@@ -692,6 +711,12 @@ impl Drop for GgaOffload {
         self.history.set.end();
         if let Some(prepared) = &self.prepared {
             self.history.scrub.set(prepared.set.scrub_plan());
+            let unfinished = prepared.set.unfinished();
+            let unfinished = unfinished.map(|it| {
+                let identity = prepared.identities[it.target().number()].clone();
+                (it, identity)
+            });
+            self.history.unfinished.set(unfinished);
             if self.stores_chunks() {
                 prepared.set.warn_of_missed_stripes();
             }

@@ -42,6 +42,8 @@ pub struct Assembly {
     pub stale: Option<Target>,
     /// `true` if the stale target is missing.
     pub is_degraded: bool,
+    /// `true` if the contents of the stale target are discarded at an operator's request.
+    pub is_discarded: bool,
     /// `true` if the set was created now.
     pub is_new: bool,
     /// Stripes whose chunks may belong to different writes, after an unclean shutdown.
@@ -62,6 +64,7 @@ impl Assembly {
             membership: None,
             stale: None,
             is_degraded: false,
+            is_discarded: false,
             is_new: false,
             unsettled: Vec::new(),
             stored: [Stamp::UNWRITTEN; 3],
@@ -319,6 +322,7 @@ pub fn assemble(
         membership: Some(Membership::put_to_use(origin, instructions.ids)),
         stale,
         is_degraded: stale.is_some_and(|target| missing.contains(target)),
+        is_discarded: stale.is_some() && stale == instructions.rebuild,
         is_new: false,
         unsettled,
         stored,
@@ -378,6 +382,7 @@ fn assemble_new(
         membership: Some(Membership::put_to_use(origin, instructions.ids)),
         stale: instructions.rebuild,
         is_degraded: false,
+        is_discarded: instructions.rebuild.is_some(),
         is_new: true,
         unsettled: Vec::new(),
         stored: [Stamp::UNWRITTEN; 3],

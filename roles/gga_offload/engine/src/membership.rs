@@ -135,6 +135,12 @@ impl Membership {
         self.epoch
     }
 
+    /// Returns `true` if the previous session of this set ended in this epoch, and no other one has prepared a target for a
+    /// later epoch, or stored a chunk, since.
+    pub(super) fn follows(&self, set: SetId, epoch: Epoch) -> bool {
+        self.set == set && self.previous == epoch && self.first == epoch.number.saturating_add(1)
+    }
+
     /// Returns `true` if a superblock belongs to a target that remained a member until writes could no longer be
     /// acknowledged.
     pub(super) fn has_epoch(&self, superblock: Superblock) -> bool {

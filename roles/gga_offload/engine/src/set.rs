@@ -113,6 +113,51 @@ pub enum Outcome {
     Unread,
 }
 
+/// What a session knows about a target that was offline when it ended, for the next session of the same process: the
+/// target is rebuilt from the stripes that it has missed, and not completely.
+#[derive(Debug)]
+pub struct Unfinished {
+    set: SetId,
+    /// The epoch in which the session ended.
+    epoch: Epoch,
+    target: Target,
+    /// The epoch on the target's disk.
+    departed: Epoch,
+    /// The newest chunk that the target is known to have stored.
+    stored: Stamp,
+    missed: StripeBitmap,
+}
+
+impl Unfinished {
+    /// The target that was offline.
+    #[must_use]
+    pub fn target(&self) -> Target {
+        self.target
+    }
+
+    /// Returns `true` if it applies to a session with this assembly: the set was not used since, and the target is still
+    /// missing, or has the data that it had, as in [`Set::admit`].
+    #[must_use]
+    pub fn applies(
+        &self,
+        assembly: &Assembly,
+        found: Found,
+        is_same_storage: bool,
+        last: Stamp,
+    ) -> bool {
+        let membership = assembly.membership.as_ref();
+        let follows = membership.is_some_and(|it| it.follows(self.set, self.epoch));
+        let has_kept = match found {
+            Found::Missing => true,
+            Found::Blank => false,
+            Found::Superblock(superblock) => {
+                is_same_storage && last >= self.stored && superblock.epoch == self.departed
+            }
+        };
+        follows && has_kept && assembly.stale == Some(self.target) && !assembly.is_discarded
+    }
+}
+
 /// The shared state of a set.
 pub struct Set {
     /// Stripes that a target has missed.
@@ -334,7 +379,8 @@ fn micros(time: Duration) -> u64 {
 }
 
 impl Set {
-    /// Creates the state of a set for `workers` workers. `missed`, which must be empty, determines the stripes. `wake`
+    /// Creates the state of a set for `workers` workers. `missed`, which must be empty, determines the stripes.
+    /// `unfinished`, which must [apply](Unfinished::applies), is what the previous session has left. `wake`
     /// is called to wake the control thread. Targets can store `version_slots` versions in addition to one version of
     /// each chunk.
     #[must_use]
@@ -342,11 +388,19 @@ impl Set {
         missed: StripeBitmap,
         workers: u32,
         assembly: Assembly,
+        unfinished: Option<Unfinished>,
         plan: ScrubPlan,
         version_slots: u32,
         wake: impl Fn() + Send + Sync + 'static,
     ) -> Self {
         let stripes = missed.stripes();
+        let unfinished = unfinished.filter(|it| it.missed.stripes() == stripes);
+        let departed = unfinished.as_ref().map(|it| it.departed);
+        let mut stored = assembly.stored;
+        if let Some(unfinished) = &unfinished {
+            stored[unfinished.target.number()] = unfinished.stored;
+        }
+        let missed = unfinished.map_or(missed, |it| it.missed);
         let mut plan = plan;
         if assembly.is_new && plan.next.is_some() {
             // Blank targets may have any contents: the scrub finds chunks that are neither zeros nor chunks of the set.
@@ -372,10 +426,10 @@ impl Set {
                 is_quiesced: false,
                 at_work: 0,
                 stale: assembly.stale,
-                departed: None,
+                departed,
                 held: None,
                 discarded: None,
-                stored: assembly.stored,
+                stored,
                 rebuild: None,
                 resync: None,
                 scrub: None,
@@ -403,7 +457,7 @@ impl Set {
                     );
                     set.publish(&inner);
                 } else {
-                    set.begin_rebuild(&mut inner, target, false);
+                    set.begin_rebuild(&mut inner, target, departed.is_some());
                 }
             }
             None => {
@@ -421,6 +475,30 @@ impl Set {
         set.schedule(&inner);
         drop(inner);
         set
+    }
+
+    /// What the next session of this process needs to know about a target that is offline now; `None` if there is no such
+    /// target, or if it has to be rebuilt completely. Must be called after the last I/O.
+    #[must_use]
+    pub fn unfinished(&self) -> Option<Unfinished> {
+        let inner = self.inner();
+        let membership = inner.membership.as_ref().filter(|it| it.is_committed())?;
+        let State::Degraded(target) = inner.redundancy.state() else {
+            return None;
+        };
+        let departed = inner.departed.filter(|&epoch| epoch != Epoch::NONE)?;
+        // A worker reports what the target has stored when it detaches it, which it no longer does when it has stopped.
+        let is_usable = inner.stale == Some(target)
+            && inner.discarded != Some(target)
+            && self.all_have_acted(&inner);
+        is_usable.then(|| Unfinished {
+            set: membership.set(),
+            epoch: membership.epoch(),
+            target,
+            departed,
+            stored: inner.stored[target.number()],
+            missed: self.missed.copy(),
+        })
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -1370,11 +1448,16 @@ impl Set {
     /// Logs a warning if the next session has to rebuild a target completely: the bitmap of missed stripes is not persisted.
     pub fn warn_of_missed_stripes(&self) {
         let inner = self.inner();
-        let (State::Degraded(target) | State::Rebuilding(target)) = inner.redundancy.state() else {
-            return;
+        let (target, next) = match inner.redundancy.state() {
+            State::Degraded(target) => (
+                target,
+                "these when it is back, or all of it if this process is restarted",
+            ),
+            State::Rebuilding(target) => (target, "all of it"),
+            _ => return,
         };
         tracing::warn!(
-            "the session has ended, and storage target {} has missed {} stripes that were not rebuilt: the next session rebuilds all of it",
+            "the session has ended, and storage target {} has missed {} stripes that were not rebuilt: the next session rebuilds {next}",
             target.name(),
             self.missed.len()
         );
@@ -1484,6 +1567,7 @@ pub(super) mod tests {
             StripeBitmap::new(STRIPES),
             workers,
             assembly,
+            None,
             plan,
             256,
             || (),

@@ -163,6 +163,8 @@ const EXPECTED: &[&str] = &[
     "scrubs",
     "second service",
     "second service refused",
+    "session without a target whose missed stripes are known",
+    "session that rebuilds only missed stripes",
     "session that cannot continue",
     "session with a stale target",
     "session with three current targets",

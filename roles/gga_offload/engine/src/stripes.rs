@@ -180,6 +180,19 @@ impl StripeBitmap {
         }
     }
 
+    /// Returns a set with the same contents.
+    pub(super) fn copy(&self) -> Self {
+        let word = |word: &AtomicU64| AtomicU64::new(word.load(Ordering::Acquire));
+        let words: Box<[AtomicU64]> = self.words.iter().map(word).collect();
+        let ones = |word: &AtomicU64| u64::from(word.load(Ordering::Relaxed).count_ones());
+        Self {
+            runs: AtomicU64::new(words.iter().map(ones).sum()),
+            words,
+            shift: self.shift,
+            stripes: self.stripes,
+        }
+    }
+
     /// Number of stripes in the range of the set, whether or not it contains them.
     pub fn stripes(&self) -> u64 {
         self.stripes

@@ -16,7 +16,7 @@ use crate::engine::{self, Judged, StripeEngine};
 use crate::membership::State;
 use crate::request::{Operation, Request};
 use crate::rests::RejoinRests;
-use crate::set::{Candidate, ScrubPlan, Set};
+use crate::set::{Candidate, ScrubPlan, Set, Unfinished};
 use crate::stripes::{StripeBitmap, StripeLocks};
 use crate::{Target, Targets};
 
@@ -123,6 +123,7 @@ impl Service {
         session: u64,
         script: &Script,
         assembly: Assembly,
+        unfinished: Option<Unfinished>,
         plan: ScrubPlan,
         connections: [u64; 3],
         began: Instant,
@@ -135,6 +136,7 @@ impl Service {
             StripeBitmap::with_bits(script.blocks, script.bits()),
             script.workers,
             assembly,
+            unfinished,
             plan,
             script.slots,
             || (),

@@ -23,7 +23,7 @@ use crate::engine::{Action, Delivery, Event, Status};
 use crate::membership::{EpochIds, State};
 use crate::request::Operation;
 use crate::rests::NextRejoin;
-use crate::set::{Needed, ScrubPlan, Set};
+use crate::set::{Needed, ScrubPlan, Set, Unfinished};
 use crate::{Target, Targets};
 
 /// Interval of the engines' ticks without other events.
@@ -234,6 +234,8 @@ pub(super) struct World<'a> {
     exposed: Vec<bool>,
     /// Blocks that were damaged while a member was lost, and may be lost until they are rewritten.
     lost: Vec<bool>,
+    /// What the last session has left for the next one of its process, and the identity of the target's storage.
+    unfinished: Option<(Unfinished, (u32, u32))>,
     /// `true` if two targets have rejoined without their data in this session.
     needs_restart: bool,
     set_id: Option<SetId>,
@@ -301,6 +303,7 @@ impl<'a> World<'a> {
             damaged: vec![Targets::NONE; blocks as usize],
             exposed: vec![false; blocks as usize],
             lost: vec![false; blocks as usize],
+            unfinished: None,
             needs_restart: false,
             set_id: None,
             has_acknowledged: false,
@@ -668,15 +671,35 @@ impl<'a> World<'a> {
             self.targets[target].join(self.next_connection, session);
             self.next_connection += 1;
         }
+        let unfinished = self.unfinished.take().filter(|(it, identity)| {
+            let target = it.target().number();
+            let last = self.targets[target].disk.last();
+            let is_same = self.targets[target].identity() == *identity;
+            it.applies(&assembly, found[target], is_same, last)
+        });
+        if let Some((unfinished, _)) = &unfinished {
+            let target = unfinished.target().number();
+            self.reach(match found[target] {
+                Found::Missing => "session without a target whose missed stripes are known",
+                _ => "session that rebuilds only missed stripes",
+            });
+        }
+        let missing = unfinished
+            .as_ref()
+            .map(|(it, identity)| (it.target().number(), *identity));
         let mut service = Service::new(
             session,
             self.script,
             assembly,
+            unfinished.map(|(it, _)| it),
             self.scrub,
             connections,
             self.began,
         );
         service.identities = [0, 1, 2].map(|target: usize| self.targets[target].identity());
+        if let Some((target, identity)) = missing {
+            service.identities[target] = identity;
+        }
         service.last_tick = self.now;
         trace!(self, "session {session} begins: {:?}", service.set.state());
         self.needs_restart = false;
@@ -846,6 +869,14 @@ impl<'a> World<'a> {
         trace!(self, "session {session} ends: {why}");
         self.targets.iter_mut().for_each(|it| it.lost_write = None);
         self.note_service(&service);
+        self.unfinished = service
+            .set
+            .unfinished()
+            .filter(|_| why != KILLED && why != POWER_FAILURE)
+            .map(|it| {
+                let identity = service.identities[it.target().number()];
+                (it, identity)
+            });
         if self.client == session {
             self.scrub.cursor = service.set.scrub_plan().cursor;
             self.client = 0;
@@ -2505,9 +2536,7 @@ impl<'a> World<'a> {
             }
             Step::KillService { restart } => {
                 let sessions: Vec<u64> = self.services.iter().map(|it| it.session).collect();
-                sessions
-                    .iter()
-                    .for_each(|&it| self.end_service(it, "killed"));
+                sessions.iter().for_each(|&it| self.end_service(it, KILLED));
                 self.start_service_at(now + restart);
             }
             Step::EndSession { restart } => {
@@ -2916,7 +2945,7 @@ impl<'a> World<'a> {
             let sessions: Vec<u64> = self.services.iter().map(|it| it.session).collect();
             sessions
                 .iter()
-                .for_each(|&it| self.end_service(it, "power failure"));
+                .for_each(|&it| self.end_service(it, POWER_FAILURE));
             self.start_service_at(self.now + restart);
         }
         true
@@ -3055,6 +3084,9 @@ impl<'a> World<'a> {
     }
 }
 
+/// Reasons for the end of a session with its process.
+const KILLED: &str = "killed";
+const POWER_FAILURE: &str = "power failure";
 /// Reason for the end of a session that was closed cleanly.
 const CLOSED: &str = "closed";
 /// Identity of a disk of another set.
