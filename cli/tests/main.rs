@@ -10,6 +10,7 @@ mod degraded;
 mod demo;
 mod documents;
 mod exit_codes;
+mod failover;
 mod faults;
 mod gga_integrity;
 mod hammer;

@@ -14,7 +14,7 @@ use crate::support::{PROGRAM, Sandbox, TIMEOUT, default_deadline, text};
 use deployment::process::{Process, Signal};
 
 /// Parts of commands that are not run here, and the tests that run them.
-const ELSEWHERE: [(&str, &str); 37] = [
+const ELSEWHERE: [(&str, &str); 38] = [
     ("doca-storage up ", "up.rs"),
     (
         "cargo run --release -- ",
@@ -52,6 +52,7 @@ const ELSEWHERE: [(&str, &str); 37] = [
         "--tls-certificate",
         "frontends/nbd/tests, with certificates",
     ),
+    ("--command-channel-name b", "failover.rs"),
     ("curl", "metrics.rs"),
     (" set examine ", "set.rs: backing files of a set"),
     (" set verify ", "set.rs: backing files of a set"),

@@ -217,6 +217,10 @@ fn short_commands_fit() {
         (2, "initiator"),
         (2, "nbd -d 3b:00.0 --cpu 0 --listen 0.0.0.0:0"),
         (2, "nbd -d 3b:00.0 --cpu 0 --listen nowhere"),
+        (
+            2,
+            "nbd -d 3b:00.0 -d 3b:00.0 --command-channel-name x --cpu 0 --socket x",
+        ),
         (2, &format!("{service} --data-1-storage x")),
         (2, "sdk install --prefix /tmp --dpu"),
         (2, "sdk migrate --from 3.3 /no/such/file.c"),

@@ -11,6 +11,7 @@ use std::path::Path;
 use deployment::process::{Process, Signal};
 use serde_json::json;
 
+use crate::failover;
 use crate::nbd::{FOREVER, serve, serve_waiting, stop, target, target_flags};
 use crate::nbd_client::{Client, EIO, FLUSH, FUA, TRIM, WRITE, WRITE_ZEROES, reply, request};
 use crate::support::gga::{TARGETS, redundancy};
@@ -261,6 +262,60 @@ fn ios_fail_while_the_storage_is_another_one() {
     assert_eq!(flush(&mut client), 0);
     stop(server);
     drop((service, target));
+}
+
+#[test]
+fn flush_fails_after_a_loss_that_another_service_reports() {
+    let sandbox = Sandbox::new();
+    let target = Target::start(&sandbox, "disk", "4096");
+    let [first, second] =
+        failover::NAMES.map(|name| failover::service(&sandbox, target.port, name));
+    let (server, socket) = serve(&sandbox, &failover::SERVICES);
+    let mut client = Client::transmitting(&socket, false);
+    let (old, new) = (contents::noise(1, 4096), contents::noise(2, 4096));
+    assert_eq!(client.write(0, &old), 0);
+    assert_eq!(flush(&mut client), 0);
+    target.copy();
+    assert_eq!(client.write(0, &new), 0);
+    first.signal(Signal::KILL);
+    killed(first);
+    let target = target.lose();
+    assert_eq!((flush(&mut client), flush(&mut client)), (EIO, 0));
+    assert_eq!(client.read_simple(0, 4096), Ok(old));
+    stop(server);
+    drop((second, target));
+}
+
+#[test]
+fn next_service_with_another_storage_is_refused() {
+    let sandbox = Sandbox::new();
+    let target = Target::start(&sandbox, "disk", "4096");
+    let other = Target::start(&sandbox, "other", "4096");
+    let ports = [target.port, other.port];
+    let [first, second] =
+        [0, 1].map(|index| failover::service(&sandbox, ports[index], failover::NAMES[index]));
+    let (server, socket) = serve_waiting(&sandbox, "2", &failover::SERVICES);
+    let mut client = Client::transmitting(&socket, false);
+    let data = contents::noise(1, 4096);
+    assert_eq!(client.write(0, &data), 0);
+    first.signal(Signal::KILL);
+    killed(first);
+    assert_eq!(client.read_simple(0, 4096), Err(EIO));
+    for target in [&target, &other] {
+        wait_for_value(&server, &identity(&target.path()), 1);
+    }
+    let first = failover::service(&sandbox, target.port, failover::NAMES[0]);
+    let deadline = default_deadline();
+    let read = loop {
+        let read = client.read_simple(0, 4096);
+        if read.is_ok() || std::time::Instant::now() > deadline {
+            break read;
+        }
+    };
+    assert_eq!(read, Ok(data));
+    assert_eq!(flush(&mut client), 0);
+    stop(server);
+    drop((first, second, target, other));
 }
 
 #[test]

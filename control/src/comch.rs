@@ -407,6 +407,8 @@ pub struct ComchClientChannel {
     give_up_at: Instant,
     timeout: Duration,
     retry: Duration,
+    /// `false` to fail if the server does not exist.
+    waits: bool,
     /// Reason of the last failed attempt that the SDK has explained: the SDK limits the rate of its messages.
     reason: Option<String>,
     /// The first failure to connect was logged.
@@ -446,9 +448,20 @@ impl ComchClientChannel {
             give_up_at: now + within,
             timeout: within,
             retry: FIRST_RETRY,
+            waits: true,
             reason: None,
             is_announced: false,
         })
+    }
+
+    /// Fails at once if the server does not exist, instead of waiting for it. A server that exists still has the whole
+    /// time to accept the connection.
+    #[must_use]
+    pub fn without_waiting(self) -> Self {
+        Self {
+            waits: false,
+            ..self
+        }
     }
 
     /// Connection to the server, for consumers and producers.
@@ -475,8 +488,14 @@ impl ComchClientChannel {
         )
     }
 
-    fn absent(&mut self) {
+    fn absent(&mut self) -> Result<(), Failure> {
         let (peer, reason) = (&self.peer, self.reason());
+        if !self.waits {
+            return Err(Failure::new(
+                ErrorCode::NOT_FOUND,
+                format!("the {peer} is not available: {reason}"),
+            ));
+        }
         if self.is_announced {
             tracing::debug!("the {peer} is not available, trying again: {reason}");
         } else {
@@ -490,6 +509,7 @@ impl ComchClientChannel {
             retry_at: Instant::now() + self.retry,
         };
         self.retry = (self.retry * 2).min(LAST_RETRY);
+        Ok(())
     }
 
     fn timed_out(&self) -> Failure {
@@ -540,11 +560,11 @@ impl ComchClientChannel {
                     }
                     Err(error) => {
                         self.reason.get_or_insert_with(|| error.to_string());
-                        self.absent();
+                        self.absent()?;
                     }
                 }
             }
-            Client::Started(client) if client.state() == CtxState::Idle => self.absent(),
+            Client::Started(client) if client.state() == CtxState::Idle => self.absent()?,
             Client::Absent { .. } | Client::Started(_) => {}
         }
         Ok(())

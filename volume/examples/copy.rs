@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let mut config = Config::default();
     if let Ok(service) = std::env::var("VOLUME_SERVICE") {
-        config.service = service;
+        config.services[0].name = service;
     }
     let mut volume = Volume::open(config)?;
     let size = volume.size();

@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ..Config::default()
     };
     if let Ok(service) = std::env::var("VOLUME_SERVICE") {
-        config.service = service;
+        config.services[0].name = service;
     }
     let mut volume = Volume::open(config)?;
     let blocks = volume.size() / LEN as u64;

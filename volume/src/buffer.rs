@@ -60,6 +60,34 @@ impl Pool {
         }))
     }
 
+    /// Memory of the buffers.
+    #[inline]
+    pub(crate) fn region(&self) -> &MemoryRegion {
+        &self.region
+    }
+
+    /// Number of free buffers. Other threads may free further ones at any time.
+    pub(crate) fn free(&self) -> usize {
+        let free = |word: &AtomicU64| word.load(Ordering::SeqCst).count_ones() as usize;
+        self.free.iter().map(free).sum()
+    }
+
+    /// Number of buffers that are in use.
+    pub(crate) fn taken(&self) -> usize {
+        self.count - self.free()
+    }
+
+    /// Allocates a buffer with the contents of a buffer of another pool. `None` as [`take`](Self::take).
+    pub(crate) fn copy_of(self: &Arc<Self>, buffer: &Buffer) -> Option<Buffer> {
+        let (len, from) = (buffer.len as usize, &buffer.pool.region);
+        let copy = self.take(len)?;
+        // Without references: if the buffer is that of an I/O in progress, the storage may still access it.
+        let copied = self
+            .region
+            .copy_from(copy.start(), from, buffer.start(), len);
+        copied.is_ok().then_some(copy)
+    }
+
     /// Size of a buffer in bytes.
     pub(crate) fn size(&self) -> u32 {
         self.size
@@ -106,8 +134,9 @@ impl Pool {
         self.has_waiting.store(true, Ordering::SeqCst);
     }
 
+    /// Wakes the futures that wait for a free buffer.
     #[cold]
-    fn wake(&self) {
+    pub(crate) fn wake(&self) {
         let waiting = {
             let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
             self.has_waiting.store(false, Ordering::SeqCst);
@@ -125,9 +154,9 @@ impl Pool {
 ///
 /// The memory is exported to the service and its targets for the whole session. As with any device that has access to
 /// memory, they are trusted to access it only for I/Os in flight: a peer that writes into a buffer at another time
-/// changes bytes that the program is using. The next session exports the same memory, after the previous export was
-/// withdrawn; over softdoca, a target process that is stopped during a transfer still completes the transfer when it
-/// continues.
+/// changes bytes that the program is using. The next session uses other memory: I/Os in progress are moved to it with
+/// their data, so the buffer of a [completion](crate::Completion) may be at another address than that of the
+/// submission. A buffer that the program had at that time is still valid; its data is copied when it is submitted.
 #[derive(Debug)]
 pub struct Buffer {
     pool: Arc<Pool>,

@@ -17,6 +17,7 @@ use wire::control::{FEATURE_FLUSH, FEATURE_VERIFIER, InitStorage, StorageDetails
 use crate::buffer::Pool;
 use crate::endpoint::Endpoint;
 use crate::engine::{Engine, Geometry, IoError};
+use crate::failover::{Failover, Outcome};
 use crate::link::{Command, Link, Progress, Requester, Shared};
 use crate::queue::{Parts, Queue};
 use crate::session::{Action, BATCH_SIZE, Driver, Event, SessionConfig, SessionError};
@@ -24,13 +25,6 @@ use crate::{CloseError, Config, OpenError};
 
 /// Polling interval of contexts that are starting.
 const CREATION_POLL: Duration = Duration::from_millis(1);
-
-/// First and longest interval between the end of a session and the next attempt.
-const RETRY: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
-
-/// Interval between attempts after an attempt that has found another storage, because this requires an operator's
-/// action.
-const RETRY_CHANGED: Duration = Duration::from_secs(2);
 
 /// Maximum number of blocks in a request: the limit of the gga_offload service.
 const REQUEST_BLOCKS: u32 = 255;
@@ -51,11 +45,30 @@ pub(crate) struct Opened {
     pub(crate) queues: Vec<Queue>,
 }
 
-/// Memory of a volume, the same in all sessions.
+/// Memory of a volume: of one session, and of the attempts before it.
 struct Memory {
     storage: Storage,
     region: Arc<MemoryRegion>,
     layout: Layout,
+}
+
+impl Memory {
+    /// Buffers of the queue with this index.
+    fn pool(&self, config: &Config, index: u64) -> Result<Arc<Pool>, Failure> {
+        let start = (index * self.layout.queue_size) as usize;
+        let (region, count) = (Arc::clone(&self.region), config.buffers as usize);
+        Pool::new(region, start, self.layout.buffer_size, count).ok_or_else(|| {
+            Failure::new(
+                ErrorCode::NO_MEMORY,
+                "the buffers exceed the volume's memory",
+            )
+        })
+    }
+}
+
+/// Access of the service and its targets to the memory.
+fn peer_access() -> Access {
+    Access::LOCAL_READ_WRITE | Access::PCI_READ_WRITE | Access::RDMA_READ | Access::RDMA_WRITE
 }
 
 /// Layout of the memory.
@@ -102,12 +115,19 @@ impl Layout {
 /// The control thread.
 pub(crate) struct Control {
     pub(crate) config: Config,
-    device: Device,
+    /// Device of the only service; `None` with several, whose devices are opened for each attempt, because a failed one
+    /// may be missing.
+    device: Option<Device>,
+    failover: Failover,
+    /// Error of the last attempt with each service, since the last session.
+    errors: Vec<Option<SessionError>>,
     shared: Arc<Shared>,
     waiter: Waiter,
     /// Receiver of the result of opening, until it was sent.
     opened: Option<SyncSender<Result<Opened, OpenError>>>,
     memory: Option<Memory>,
+    /// `true` if an earlier session may still write to the memory.
+    is_memory_used: bool,
     /// Channels of earlier sessions, with the number of their contexts that queues have not returned.
     remains: Vec<Remains>,
     sessions: u64,
@@ -136,6 +156,7 @@ struct Attempt {
     /// Contexts that queues do not have: newly created, or returned.
     endpoints: Vec<Endpoint<Requester>>,
     mmap: Option<Mmap>,
+    device: Device,
     driver: Driver,
     number: u64,
     is_creating: bool,
@@ -155,18 +176,22 @@ struct Attempt {
 impl Control {
     pub(crate) fn new(
         config: Config,
-        device: Device,
+        device: Option<Device>,
         shared: Arc<Shared>,
         shutdown: Shutdown,
         opened: SyncSender<Result<Opened, OpenError>>,
     ) -> Self {
+        let services = config.services.len();
         Self {
             config,
             device,
+            failover: Failover::new(services),
+            errors: vec![None; services],
             shared,
             waiter: Waiter::new(shutdown),
             opened: Some(opened),
             memory: None,
+            is_memory_used: false,
             remains: Vec::new(),
             sessions: 0,
             lost: None,
@@ -179,28 +204,12 @@ impl Control {
 
     /// Runs until the volume is closed, or could not be opened.
     pub(crate) fn run(mut self) -> Result<(), CloseError> {
-        let (mut retry, mut last) = (RETRY.0, None);
+        let mut last = None;
         let opens_until = Instant::now() + self.config.control_timeout;
         loop {
-            let started = self.sessions;
+            let (started, service) = (self.sessions, self.failover.current());
             let (result, lent) = self.attempt();
-            let is_unready = result.as_ref().is_err_and(SessionError::is_temporary);
-            if self.opened.is_some()
-                && is_unready
-                && Instant::now() < opens_until
-                && !self.is_closing()
-            {
-                retry = (retry * 2).min(RETRY.1);
-                self.pause(retry);
-                continue;
-            }
-            if let Some(opened) = self.opened.take() {
-                let error = result.err().unwrap_or(SessionError::Interrupted);
-                // The opener is waiting for this message.
-                let _ = opened.send(Err(error.into()));
-                return Ok(());
-            }
-            if self.is_closing() {
+            if self.opened.is_none() && self.is_closing() {
                 self.tell_all(|| Command::Fail(IoError::Closed));
                 self.farewell();
                 if lent != 0 {
@@ -215,20 +224,73 @@ impl Control {
                     (Err(error), _) => Err(error.into()),
                 };
             }
-            if let Err(error) = result {
-                tracing::warn!("no session with the storage service: {error}");
-                last = Some(error);
-            }
-            self.lost.get_or_insert_with(Instant::now);
-            retry = if self.sessions > started {
-                RETRY.0
+            let outcome = if self.sessions > started {
+                Outcome::Ended
             } else if self.has_changed.is_some() {
-                RETRY_CHANGED
+                Outcome::OtherStorage
             } else {
-                (retry * 2).min(RETRY.1)
+                Outcome::Failed
             };
-            self.pause(retry);
+            let interval = self.failover.next(outcome);
+            let error = result.err().unwrap_or(SessionError::Interrupted);
+            self.report(service, &error);
+            if self.opened.is_none() {
+                self.lost.get_or_insert_with(Instant::now);
+                last = Some(error);
+            } else if !self.may_open_later(&error, opens_until)
+                && let Some(opened) = self.opened.take()
+            {
+                // The opener is waiting for this message.
+                let _ = opened.send(Err(self.open_error(error).into()));
+                return Ok(());
+            }
+            self.pause(interval);
         }
+    }
+
+    /// Logs the error of an attempt with a service. With several services, an error that repeats is logged once.
+    fn report(&mut self, service: usize, error: &SessionError) {
+        if !self.failover.has_alternatives() {
+            if self.opened.is_none() {
+                tracing::warn!("no session with the storage service: {error}");
+            }
+            return;
+        }
+        let failed = &self.config.services[service];
+        let next = &self.config.services[self.failover.current()];
+        if self.errors[service].as_ref() == Some(error) {
+            tracing::debug!("no session with storage service {failed}, next is {next}: {error}");
+        } else {
+            tracing::warn!("no session with storage service {failed}, next is {next}: {error}");
+        }
+        self.errors[service] = Some(error.clone());
+    }
+
+    /// Returns `true` if the volume may be opened by another attempt: with one service, while it may still close the
+    /// session of an earlier client; with several, until each was tried and the time has passed.
+    fn may_open_later(&self, error: &SessionError, until: Instant) -> bool {
+        let has_time = Instant::now() < until;
+        if self.failover.has_alternatives() {
+            has_time || self.errors.contains(&None)
+        } else {
+            has_time && error.is_temporary()
+        }
+    }
+
+    /// Error of opening a volume, after the attempt that has failed with `last`.
+    fn open_error(&self, last: SessionError) -> SessionError {
+        if !self.failover.has_alternatives() {
+            return last;
+        }
+        let services = self.config.services.iter().zip(&self.errors);
+        let errors = services.filter_map(|(service, error)| error.as_ref().map(|it| (service, it)));
+        let texts: Vec<_> = errors
+            .map(|(service, error)| format!("{service}: {error}"))
+            .collect();
+        SessionError::Local(Failure::new(
+            Failure::from(last).code,
+            format!("no session with any storage service: {}", texts.join("; ")),
+        ))
     }
 
     fn is_closing(&self) -> bool {
@@ -290,13 +352,14 @@ impl Control {
             release: self.config.release,
             batch_size: BATCH_SIZE,
         };
-        let driver = match Driver::connect(&self.device, &self.config.service, config) {
-            Ok(driver) => driver,
+        let (device, driver) = match self.connect(config) {
+            Ok(connecting) => connecting,
             Err(failure) => return (Err(SessionError::Local(failure)), 0),
         };
         let mut attempt = Attempt {
             endpoints: Vec::new(),
             mmap: None,
+            device,
             driver,
             number: self.sessions + 1,
             is_creating: false,
@@ -313,6 +376,12 @@ impl Control {
         if attempt.is_started {
             self.lost = Some(Instant::now());
             self.has_failed = false;
+            // Before the I/Os can fail: a program uses their buffers again.
+            if !self.is_closing()
+                && let Err(failure) = self.renew_memory(&attempt.device)
+            {
+                tracing::warn!("no memory for the next session: {failure}");
+            }
         }
         let (result, lent) = (attempt.driver.session.result(), attempt.lent);
         if lent != 0 {
@@ -324,6 +393,39 @@ impl Control {
             });
         }
         (result, lent)
+    }
+
+    /// Starts to connect to the current service.
+    fn connect(&self, config: SessionConfig) -> Result<(Device, Driver), Failure> {
+        let service = &self.config.services[self.failover.current()];
+        if let Some(device) = &self.device {
+            let driver = Driver::connect(device, &service.name, config)?;
+            return Ok((device.clone(), driver));
+        }
+        let device = Device::open(&service.device).map_err(|error| {
+            Failure::from(error).context(format_args!("device {}", service.device))
+        })?;
+        let within = self.failover.connect_timeout(config.control_timeout);
+        let driver = Driver::try_connect(&device, &service.name, config, within)?;
+        Ok((device, driver))
+    }
+
+    /// Moves the queues to new memory after a session: a process of that session that was stopped while it accessed the
+    /// memory accesses it when it resumes.
+    fn renew_memory(&mut self, device: &Device) -> Result<(), Failure> {
+        let Some(memory) = &mut self.memory else {
+            return Ok(());
+        };
+        self.is_memory_used = true;
+        let region = MemoryRegion::new(memory.layout.size)?;
+        // The first registration replaces the pages by shared ones, so it must precede the first write.
+        drop(Mmap::register(device, Arc::clone(&region), peer_access())?);
+        memory.region = region;
+        for (index, state) in (0..).zip(&self.shared.queues) {
+            state.send(Command::Move(memory.pool(&self.config, index)?));
+        }
+        self.is_memory_used = false;
+        Ok(())
     }
 
     fn drive(&mut self, attempt: &mut Attempt) {
@@ -392,7 +494,7 @@ impl Control {
         Ok(())
     }
 
-    /// Allocates the memory, in the first session, and exports it.
+    /// Exports the memory, and allocates it before the first session.
     fn open(
         &mut self,
         attempt: &mut Attempt,
@@ -403,6 +505,12 @@ impl Control {
             block_size: details.block_size,
             flush: attempt.driver.session.features() & FEATURE_FLUSH != 0,
         };
+        if self.opened.is_some() {
+            // An earlier attempt to open the volume may have been with another service.
+            self.memory = None;
+        } else if self.is_memory_used {
+            self.renew_memory(&attempt.device)?;
+        }
         let region = match &self.memory {
             Some(memory) => {
                 let was = memory.storage;
@@ -424,14 +532,8 @@ impl Control {
                 region
             }
         };
-        let access = Access::LOCAL_READ_WRITE
-            | Access::PCI_READ_WRITE
-            | Access::RDMA_READ
-            | Access::RDMA_WRITE;
-        // A map per session: the earlier map is withdrawn, so that late transfers of an earlier session cannot write to
-        // the memory.
-        let mmap = Mmap::register(&self.device, region, access)?;
-        let blob = mmap.export_pci(&self.device)?;
+        let mmap = Mmap::register(&attempt.device, region, peer_access())?;
+        let blob = mmap.export_pci(&attempt.device)?;
         attempt.mmap = Some(mmap);
         Ok(InitStorage {
             transaction_count: self.config.depth,
@@ -443,7 +545,7 @@ impl Control {
     /// Creates contexts one at a time, each after the previous ones are running: the service assigns the consumers to
     /// its workers in the order in which they appear.
     fn create_next(&self, attempt: &mut Attempt) -> Result<(), Failure> {
-        let contexts = attempt.driver.contexts(&self.device)?;
+        let contexts = attempt.driver.contexts(&attempt.device)?;
         attempt
             .endpoints
             .push(Endpoint::new(&contexts, self.config.depth)?);
@@ -459,18 +561,16 @@ impl Control {
                 "a session without memory",
             ));
         };
-        let queues =
-            match &self.opened {
-                Some(_) => Some(self.queues(memory).map_err(|error| {
-                    Failure::new(ErrorCode::OPERATING_SYSTEM, error.to_string())
-                })?),
-                None => None,
-            };
+        let queues = match &self.opened {
+            Some(_) => Some(self.queues(memory)?),
+            None => None,
+        };
         let storage = memory.storage;
         self.begin_incarnation(attempt.driver.session.verifier());
         self.sessions = attempt.number;
         attempt.is_started = true;
         (self.lost, self.has_failed, self.has_changed) = (None, false, None);
+        self.errors.fill(None);
         let endpoints = std::mem::take(&mut attempt.endpoints);
         for (state, endpoint) in self.shared.queues.iter().zip(endpoints) {
             if state.exchange().is_gone {
@@ -558,28 +658,18 @@ impl Control {
         });
     }
 
-    fn queues(&self, memory: &Memory) -> std::io::Result<Vec<Queue>> {
+    fn queues(&self, memory: &Memory) -> Result<Vec<Queue>, Failure> {
         let Memory {
-            storage,
-            region,
-            layout,
+            storage, layout, ..
         } = memory;
         let make = |(index, state): (u64, &Arc<_>)| {
-            let start = index * layout.queue_size;
-            let pool = Pool::new(
-                Arc::clone(region),
-                start as usize,
-                layout.buffer_size,
-                self.config.buffers as usize,
-            )
-            .ok_or(std::io::ErrorKind::OutOfMemory)?;
             let geometry = Geometry {
                 size: storage.size,
                 block_size: storage.block_size,
                 request_size: layout.request_size,
                 flush: storage.flush,
                 read_only: self.config.read_only,
-                edges: start + layout.buffers_size,
+                edges: index * layout.queue_size + layout.buffers_size,
                 zeros: layout.zeros,
             };
             let depth = self.config.depth;
@@ -591,12 +681,12 @@ impl Control {
                     depth,
                 ),
                 depth,
-                pool,
-                region: Arc::clone(region),
+                pool: memory.pool(&self.config, index)?,
                 release: self.config.release,
                 state: Arc::clone(state),
                 shared: Arc::clone(&self.shared),
             })
+            .map_err(|error| Failure::new(ErrorCode::OPERATING_SYSTEM, error.to_string()))
         };
         (0..).zip(&self.shared.queues).map(make).collect()
     }
@@ -670,7 +760,7 @@ impl Control {
                 let mut returned = std::mem::take(&mut exchange.returned);
                 returned.extend(unseen.into_iter().filter_map(|command| match command {
                     Command::Start(link) => Some(*link),
-                    Command::Return { .. } | Command::Fail(_) => None,
+                    Command::Return { .. } | Command::Move(_) | Command::Fail(_) => None,
                 }));
                 (returned, exchange.failure.take())
             };

@@ -506,6 +506,43 @@ impl Engine {
         std::mem::take(&mut self.is_awaited)
     }
 
+    /// Moves the buffers of the I/Os in progress: `offset_of` returns the new offset of the buffer of the I/O in a slot, or
+    /// `None` if it has none. No session may be using the former offsets.
+    pub(crate) fn move_buffers(&mut self, mut offset_of: impl FnMut(usize) -> Option<u64>) {
+        let mut distances = vec![0; self.slots.len()];
+        for (number, slot) in self.slots.iter_mut().enumerate() {
+            if slot.is_active
+                && slot.operation.has_buffer()
+                && let Some(offset) = offset_of(number)
+            {
+                distances[number] = offset.wrapping_sub(slot.memory);
+                slot.memory = offset;
+            }
+        }
+        for transaction in &mut self.transactions {
+            if transaction.is_active && transaction.part == Part::Whole {
+                let distance = distances[transaction.slot as usize];
+                let offset = &mut transaction.request.memory_offset;
+                *offset = offset.wrapping_add(distance);
+            }
+        }
+    }
+
+    /// Offsets of the edges of I/Os in progress.
+    pub(crate) fn edges_in_use(&self) -> impl Iterator<Item = u64> {
+        let geometry = self.geometry;
+        let active = (0..).zip(&self.slots).filter(|(_, slot)| slot.is_active);
+        active.flat_map(move |(number, slot)| {
+            let edges = (0..).zip(&slot.edges).filter(|(_, edge)| edge.end != 0);
+            edges.map(move |(index, _)| geometry.edge(number, index))
+        })
+    }
+
+    /// Size of a block in bytes.
+    pub(crate) fn block_size(&self) -> usize {
+        self.geometry.block_size as usize
+    }
+
     /// Returns `true` if requests are outstanding, or must be sent again.
     #[inline]
     pub(crate) fn has_requests(&self) -> bool {
@@ -911,6 +948,31 @@ mod tests {
         (tag as u8).wrapping_mul(37).wrapping_add(position as u8) | 1
     }
 
+    impl Queue {
+        /// Moves the I/Os to new memory, in which their buffers are in another order.
+        fn move_memory(&mut self, geometry: &Geometry, random: &mut fastrand::Rng) {
+            let mut memory = vec![0x55; self.memory.0.borrow().len()];
+            memory[geometry.zeros as usize..].fill(0);
+            let former = self.memory.0.replace(memory);
+            let mut memory = self.memory.0.borrow_mut();
+            let mut copy = |from: u64, to: u64, len: u64| {
+                let (from, to, len) = (from as usize, to as usize, len as usize);
+                memory[to..to + len].copy_from_slice(&former[from..from + len]);
+            };
+            self.buffers = (0..u64::from(DEPTH)).map(|index| index * BUFFER).collect();
+            random.shuffle(&mut self.buffers);
+            for buffer in self.of_slot.values_mut() {
+                let moved = self.buffers.pop().expect("as many as before");
+                copy(std::mem::replace(buffer, moved), moved, BUFFER);
+            }
+            self.engine
+                .move_buffers(|slot| self.of_slot.get(&slot).copied());
+            for edge in self.engine.edges_in_use() {
+                copy(edge, edge, geometry.block_size.into());
+            }
+        }
+    }
+
     impl World {
         fn new(geometry: Geometry, queues: usize, plans: Vec<Plan>, seed: u64) -> Self {
             let locks = Arc::new(RangeLocks::new(1));
@@ -1084,6 +1146,7 @@ mod tests {
         fn lose_session(&mut self) {
             self.work.clear();
             for queue in &mut self.queues {
+                queue.move_memory(&self.geometry, &mut self.random);
                 queue.engine.restart(0);
             }
         }

@@ -39,7 +39,8 @@
 //!   returned, by any queue, before the flush was submitted. If a storage cannot guarantee this, [`Capabilities`]
 //!   reports it, and flushes fail.
 //! * **Reconnection.** When the service disconnects, or does not answer for [`Config::io_timeout`], I/Os wait for the
-//!   next session, and are sent again: they are idempotent, because their blocks remain locked. After
+//!   next session, with the next of [`Config::services`], and are sent again: they are idempotent, because their blocks
+//!   remain locked. After
 //!   [`Config::reconnect_timeout`], I/Os fail with [`IoError::Disconnected`] until a session is established. Another
 //!   storage is refused ([`IoError::Replaced`]), as is a storage that is smaller than before, has another block size,
 //!   or no longer supports flush ([`IoError::Changed`]): I/Os fail until the former storage is available again. A
@@ -68,6 +69,7 @@ mod buffer;
 mod control;
 pub mod endpoint;
 mod engine;
+mod failover;
 mod link;
 mod queue;
 mod range_lock;
@@ -76,6 +78,7 @@ pub mod session;
 pub mod testing;
 mod unflushed;
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -123,10 +126,11 @@ impl Volume {
     /// The service does not exist or refuses the session, or this process lacks memory or threads.
     pub fn open(config: Config) -> Result<Self, OpenError> {
         config.check()?;
-        let device = Device::open(&config.device).map_err(|error| OpenError::Device {
-            device: config.device.clone(),
-            error,
-        })?;
+        let device = match config.services.as_slice() {
+            [service] => Some(service.open_device()?),
+            // A device may be missing: see `Control`.
+            _ => None,
+        };
         let shutdown = Shutdown::new()?;
         let ios = config.depth as usize * config.queues as usize;
         let queues: std::io::Result<Vec<_>> = (0..config.queues)
@@ -235,14 +239,47 @@ impl Drop for Volume {
     }
 }
 
-/// Configuration of a volume. Most programs set [`device`](Self::device) and [`queues`](Self::queues), and use
-/// [`Default`] for the rest.
+/// Address of a storage service.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Config {
+pub struct Service {
     /// Device of this host that the service is reached through: PCI address, IB device name or interface name.
     pub device: String,
     /// Name of the service's Comch server.
-    pub service: String,
+    pub name: String,
+}
+
+impl Service {
+    fn open_device(&self) -> Result<Device, OpenError> {
+        Device::open(&self.device).map_err(|error| OpenError::Device {
+            device: self.device.clone(),
+            error,
+        })
+    }
+}
+
+impl Default for Service {
+    fn default() -> Self {
+        Self {
+            device: "3b:00.0".to_owned(),
+            name: "doca_storage_comch".to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\" on device {}", self.name, self.device)
+    }
+}
+
+/// Configuration of a volume. Most programs set [`services`](Self::services) and [`queues`](Self::queues), and use
+/// [`Default`] for the rest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Services of the storage, in order of preference; at least one. The volume uses the first one that serves it. When
+    /// a session fails, or cannot be established, it continues with the next one, and after the last one with the first
+    /// one.
+    pub services: Vec<Service>,
     /// Number of queues, one per thread that does I/O. The service must have at least as many workers.
     pub queues: u32,
     /// Maximum number of I/Os in flight per queue, 1 to 8192.
@@ -252,7 +289,8 @@ pub struct Config {
     pub buffers: u32,
     /// Size of a buffer, and so maximum size of a read or write, in bytes: at most 1 GiB.
     pub largest_transfer: u32,
-    /// Timeout of each step of a session that depends on the service.
+    /// Timeout of each step of a session that depends on the service. With several services, each has 1 s for the
+    /// connection in the first round, 2 s in the second, then 4 s, up to this timeout.
     pub control_timeout: Duration,
     /// Timeout of a queue with I/Os in flight that receives no answer: the session is then abandoned, and another one
     /// started. 0 disables the timeout. Services have such a timeout for their targets, which should be shorter.
@@ -270,8 +308,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            device: "3b:00.0".to_owned(),
-            service: "doca_storage_comch".to_owned(),
+            services: vec![Service::default()],
             queues: 1,
             depth: 64,
             buffers: 96,
@@ -305,6 +342,11 @@ impl Config {
         within("depth", self.depth, MOST_DEPTH)?;
         within("buffers", self.buffers, 1 << 16)?;
         within("largest_transfer", self.largest_transfer, LARGEST_TRANSFER)?;
+        if self.services.is_empty() {
+            return Err(OpenError::Config(
+                "services: expected at least one, got none".to_owned(),
+            ));
+        }
         if self.release == Release::V3_0 {
             return Err(OpenError::Config(
                 "release: expected 3.1 or later: in 3.0 each block has its own place in the client's memory".to_owned(),
@@ -337,7 +379,7 @@ pub enum OpenError {
     /// The device does not exist.
     #[error("device {device}: {error}")]
     Device {
-        /// Value of [`Config::device`].
+        /// Value of [`Service::device`].
         device: String,
         /// Error of opening the device.
         error: doca::Error,

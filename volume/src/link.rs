@@ -10,12 +10,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use control::Failure;
 use control::shutdown::Waker;
-use doca::MemoryRegion;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use wire::io_message::SIZE;
 use wire::release::{Release, Release3_1, Release3_2};
 
+use crate::buffer::Pool;
 use crate::endpoint::{BadAnswer, Client, Completed, Endpoint, EndpointError, Lane};
 use crate::engine::{Engine, IoError};
 use crate::range_lock::RangeLocks;
@@ -27,7 +27,7 @@ pub(crate) struct Requester {
     pub(crate) engine: Engine,
     /// Empty between sessions.
     pub(crate) lane: LentLane,
-    pub(crate) region: Arc<MemoryRegion>,
+    pub(crate) pool: Arc<Pool>,
     pub(crate) release: Release,
     /// Number of answered requests, wrapping.
     pub(crate) answers: u32,
@@ -59,7 +59,7 @@ impl Client for Requester {
     fn completed(&mut self, request: Completed) {
         self.answers = self.answers.wrapping_add(1);
         self.engine
-            .completed(request.number, request.result, &*self.region);
+            .completed(request.number, request.result, self.pool.region());
     }
 
     #[cold]
@@ -149,6 +149,8 @@ pub(crate) enum Command {
         /// `true` if requests in flight may still be answered.
         drain: bool,
     },
+    /// Use this memory from now on, because others may still access the former one.
+    Move(Arc<Pool>),
     /// Fail all I/Os, including later ones, until the next session. The memory is not exported.
     Fail(IoError),
 }

@@ -6,7 +6,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use control::Failure;
-use doca::{ErrorCode, MemoryRegion};
+use doca::ErrorCode;
 use metrics::{Count, Traffic, WorkerMetrics};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll};
 use wire::release::{Release, Release3_1, Release3_2};
@@ -70,7 +70,8 @@ pub struct Queue {
     requester: Requester,
     /// Buffers of I/Os in flight, by the engine's slot.
     buffers: Box<[Option<Buffer>]>,
-    pool: Arc<Pool>,
+    /// Former pools with buffers that the program has; mostly empty.
+    former_pools: Vec<Arc<Pool>>,
     state: Arc<QueueState>,
     shared: Arc<Shared>,
     /// Number of executed commands of the control thread.
@@ -95,7 +96,6 @@ pub(crate) struct Parts {
     pub(crate) engine: Engine,
     pub(crate) depth: u32,
     pub(crate) pool: Arc<Pool>,
-    pub(crate) region: Arc<MemoryRegion>,
     pub(crate) release: Release,
     pub(crate) state: Arc<QueueState>,
     pub(crate) shared: Arc<Shared>,
@@ -115,13 +115,13 @@ impl Queue {
             requester: Requester {
                 engine: parts.engine,
                 lane: LentLane::default(),
-                region: parts.region,
+                pool: parts.pool,
                 release: parts.release,
                 answers: 0,
                 failure: None,
             },
             buffers: (0..parts.depth).map(|_| None).collect(),
-            pool: parts.pool,
+            former_pools: Vec::new(),
             state: parts.state,
             shared: parts.shared,
             commands: 0,
@@ -144,18 +144,31 @@ impl Queue {
     /// Returns a free buffer of `len` bytes. `None` if all are in use until further completions, or if `len` exceeds
     /// [`largest_transfer`](Self::largest_transfer).
     pub fn buffer(&mut self, len: usize) -> Option<Buffer> {
-        self.pool.take(len)
+        if !self.former_pools.is_empty() && !self.has_spare_buffer() {
+            return None;
+        }
+        self.requester.pool.take(len)
+    }
+
+    /// Returns `true` if there is a free buffer for each buffer of former pools that the program has, and another one.
+    #[cold]
+    fn has_spare_buffer(&mut self) -> bool {
+        self.former_pools.retain(|pool| pool.taken() != 0);
+        let reserved: usize = self.former_pools.iter().map(|pool| pool.taken()).sum();
+        self.requester.pool.free() > reserved
     }
 
     /// Registers a waker for the next freed buffer.
     pub(crate) fn wait_for_buffer(&self, waker: &Waker) {
-        self.pool.wait(waker);
+        for pool in self.former_pools.iter().chain([&self.requester.pool]) {
+            pool.wait(waker);
+        }
     }
 
     /// Size of a buffer, and so maximum size of a read or a write, in bytes.
     #[must_use]
     pub fn largest_transfer(&self) -> u32 {
-        self.pool.size()
+        self.requester.pool.size()
     }
 
     /// Submits an I/O. [`poll`](Self::poll) returns its [`Completion`], including the error of an invalid I/O.
@@ -163,8 +176,12 @@ impl Queue {
     /// # Errors
     /// Returns the I/O if [`Config::depth`](crate::Config::depth) of them are in flight; it can be submitted again
     /// after a completion.
-    pub fn submit(&mut self, io: Io) -> Result<(), Io> {
-        let buffer = io.buffer.as_ref().filter(|buffer| buffer.is_of(&self.pool));
+    pub fn submit(&mut self, mut io: Io) -> Result<(), Io> {
+        if !self.former_pools.is_empty() {
+            self.exchange_former_buffer(&mut io.buffer);
+        }
+        let pool = &self.requester.pool;
+        let buffer = io.buffer.as_ref().filter(|buffer| buffer.is_of(pool));
         let submission = Submission {
             tag: io.tag,
             operation: io.operation,
@@ -481,12 +498,62 @@ impl Queue {
                         self.give_back();
                     }
                 }
+                Command::Move(pool) => {
+                    self.give_back();
+                    self.move_to(pool);
+                }
                 Command::Fail(error) => {
                     self.give_back();
                     self.requester.engine.fail_all(error);
                     self.refuses = Some(error);
                 }
             }
+        }
+    }
+
+    /// Moves the I/Os in progress to other memory, with the data that they have transferred so far.
+    fn move_to(&mut self, pool: Arc<Pool>) {
+        let Self {
+            requester,
+            buffers,
+            former_pools,
+            ..
+        } = self;
+        let former = std::mem::replace(&mut requester.pool, pool);
+        let pool = &requester.pool;
+        requester.engine.move_buffers(|slot| {
+            let buffer = buffers[slot].as_mut()?;
+            if buffer.is_of(&former) {
+                *buffer = pool.copy_of(buffer)?;
+            }
+            Some(buffer.offset())
+        });
+        let block_size = requester.engine.block_size();
+        for offset in requester.engine.edges_in_use() {
+            // Both regions have the same layout.
+            let _ = pool.region().copy_from(
+                offset as usize,
+                former.region(),
+                offset as usize,
+                block_size,
+            );
+        }
+        // Futures that wait for a buffer of the former pool.
+        former.wake();
+        if former.taken() != 0 {
+            former_pools.push(former);
+        }
+    }
+
+    /// Exchanges a buffer of a former pool for a copy in the current one.
+    #[cold]
+    fn exchange_former_buffer(&self, buffer: &mut Option<Buffer>) {
+        if let Some(former) = buffer
+            && self.former_pools.iter().any(|pool| former.is_of(pool))
+            // Always: see `has_spare_buffer`.
+            && let Some(copy) = self.requester.pool.copy_of(former)
+        {
+            *buffer = Some(copy);
         }
     }
 

@@ -785,6 +785,21 @@ impl Driver {
         })
     }
 
+    /// As [`connect`](Self::connect), but fails if the service does not exist, or has not accepted the connection within
+    /// this time.
+    pub(crate) fn try_connect(
+        device: &Device,
+        service: &str,
+        config: SessionConfig,
+        within: Duration,
+    ) -> Result<Self, Failure> {
+        Ok(Self {
+            channel: ComchClientChannel::connect(device, service, within)?.without_waiting(),
+            is_open: true,
+            session: Session::new(config),
+        })
+    }
+
     /// Passes an event to the session.
     pub fn handle(&mut self, event: Event) {
         self.session.handle(event, Instant::now());

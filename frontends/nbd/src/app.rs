@@ -10,8 +10,8 @@ use control::network::{self, HostPort};
 use doca::ErrorCode;
 use metrics::Count;
 use role_common::application::Environment;
-use role_common::flags::{self, GeneralFlags, OutputFlags, RoleFlags};
-use volume::{CloseError, Config, Volume};
+use role_common::flags::{self, FrontEndFlags, GeneralFlags, OutputFlags, RoleFlags};
+use volume::{CloseError, Config, Service, Volume};
 
 use crate::connection::Shared;
 use crate::protocol::Export;
@@ -28,6 +28,10 @@ const EXAMPLES: &str = "Examples:
     doca-storage nbd -d 3b:00.0 --cpu 0 --cpu 1 --listen storage.example.com:10809 --export disk \\
         --tls-certificate server.pem --tls-key server-key.pem --tls-client-ca ca.pem
 
+  Two services of the same targets: when the session with one fails, or it does not answer for 2 s, the other one is used:
+    doca-storage nbd -d 3b:00.0 --command-channel-name a -d 3b:00.0 --command-channel-name b --io-timeout 2 --cpu 0 \\
+        --socket /run/user/1000/disk
+
   A kernel block device:
     nbd-client -unix /run/user/1000/disk /dev/nbd0";
 
@@ -40,17 +44,13 @@ pub struct Flags {
     #[command(flatten)]
     pub general: GeneralFlags,
 
-    /// Device identifier: PCI address, IB device name or interface name
-    #[arg(short = 'd', long, value_name = "DEVICE")]
-    pub device: String,
+    /// Services of the storage, and timeouts.
+    #[command(flatten)]
+    pub storage: FrontEndFlags,
 
     /// CPU core of a queue and its thread; give it once for each queue. Connection n is served by queue n modulo the number of queues
     #[arg(long, value_name = "CPU", required = true, value_parser = flags::cpu)]
     pub cpu: Vec<u32>,
-
-    /// Name of the Comch channel of the service
-    #[arg(long, value_name = "NAME", default_value = "doca_storage_comch", value_parser = flags::channel_name)]
-    pub command_channel_name: String,
 
     /// Listen at a Unix socket with this path and mode 0600. A socket left by a server that was killed is replaced
     #[arg(long, value_name = "PATH")]
@@ -93,14 +93,6 @@ pub struct Flags {
     /// Allow TCP without TLS beyond loopback: every host that reaches the port can read and write the storage
     #[arg(long, requires = "listen")]
     pub insecure: bool,
-
-    /// Time (in seconds, or with a unit such as 2m) to wait for the service when the storage is opened
-    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = flags::duration)]
-    pub control_timeout: Duration,
-
-    /// Time (in seconds, or with a unit such as 2m) after which I/Os fail while the service is offline
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = flags::duration)]
-    pub reconnect_timeout: Duration,
 
     /// Flags for output, log and metrics.
     #[command(flatten)]
@@ -154,6 +146,7 @@ impl RoleFlags for Flags {
     }
 
     fn check(&self) -> Result<(), Failure> {
+        self.storage.services()?;
         // A name that cannot be resolved is not wrong usage: listening reports it.
         let addresses = self.listen.as_ref().map(HostPort::resolve);
         let addresses = addresses.and_then(Result::ok).unwrap_or_default();
@@ -180,27 +173,27 @@ const PREFERRED_BLOCK: u32 = 4096;
 pub fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
     let tls = flags.tls()?;
     let listeners = listen(&flags)?;
+    let services = flags.storage.services()?;
+    let places: Vec<_> = (services.iter())
+        .map(|(device, name)| format!("{name} of {device}"))
+        .collect();
+    let service = |(device, name)| Service { device, name };
     let mut volume = Volume::open(Config {
-        device: flags.device.clone(),
-        service: flags.command_channel_name.clone(),
+        services: services.into_iter().map(service).collect(),
         queues: flags.cpu.len() as u32,
         depth: DEPTH,
         buffers: BUFFERS,
         largest_transfer: crate::MAX_SEGMENT,
-        control_timeout: flags.control_timeout,
-        reconnect_timeout: flags.reconnect_timeout,
+        control_timeout: flags.storage.control_timeout,
+        io_timeout: flags.storage.io_timeout.0.unwrap_or_default(),
+        reconnect_timeout: flags.storage.reconnect_timeout,
         read_only: flags.read_only,
         ..Config::default()
     })?;
     let capabilities = volume.capabilities();
     let export = Export {
         name: flags.export.clone(),
-        description: format!(
-            "{} bytes behind {} of {}",
-            volume.size(),
-            flags.command_channel_name,
-            flags.device
-        ),
+        description: format!("{} bytes behind {}", volume.size(), places.join(" or ")),
         size: volume.size(),
         preferred_block: preferred_block(volume.block_size()),
         max_payload: MAX_PAYLOAD,

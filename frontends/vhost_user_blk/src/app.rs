@@ -11,8 +11,8 @@ use doca::ErrorCode;
 use metrics::Count;
 use role_common::application::Environment;
 use role_common::console::counted;
-use role_common::flags::{self, GeneralFlags, OutputFlags, RoleFlags};
-use volume::{CloseError, Config, Volume};
+use role_common::flags::{self, FrontEndFlags, GeneralFlags, OutputFlags, RoleFlags};
+use volume::{CloseError, Config, Service, Volume};
 
 use crate::device::{Device, ID_BYTES};
 use crate::server::{BACKLOG, serve};
@@ -24,6 +24,10 @@ const MAX_QUEUES: u32 = 256;
 const EXAMPLES: &str = "Examples:
   A disk with two virtqueues. The service needs as many workers:
     doca-storage vhost-user-blk -d 3b:00.0 --queues 2 --socket /run/user/1000/disk
+
+  Two services of the same targets: when the session with one fails, or it does not answer for 2 s, the other one is used:
+    doca-storage vhost-user-blk -d 3b:00.0 --command-channel-name a -d 3b:00.0 --command-channel-name b --io-timeout 2 \\
+        --socket /run/user/1000/disk
 
   A QEMU guest with it; its memory has to be shared:
     qemu-system-x86_64 -m 1G -object memory-backend-memfd,id=memory,size=1G,share=on -numa node,memdev=memory \\
@@ -44,9 +48,9 @@ pub struct Flags {
     #[command(flatten)]
     pub general: GeneralFlags,
 
-    /// Device identifier: PCI address, IB device name or interface name
-    #[arg(short = 'd', long, value_name = "DEVICE")]
-    pub device: String,
+    /// Services of the storage, and timeouts.
+    #[command(flatten)]
+    pub storage: FrontEndFlags,
 
     /// Listen at a Unix socket with this path and mode 0600. A socket left by a back end that was killed is replaced
     #[arg(long, value_name = "PATH")]
@@ -60,21 +64,9 @@ pub struct Flags {
     #[arg(long, value_name = "CPU", value_parser = flags::cpu)]
     pub cpu: Vec<u32>,
 
-    /// Name of the Comch channel of the service
-    #[arg(long, value_name = "NAME", default_value = "doca_storage_comch", value_parser = flags::channel_name)]
-    pub command_channel_name: String,
-
     /// Refuse writes
     #[arg(long)]
     pub read_only: bool,
-
-    /// Time (in seconds, or with a unit such as 2m) to wait for the service when the storage is opened
-    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = flags::duration)]
-    pub control_timeout: Duration,
-
-    /// Time (in seconds, or with a unit such as 2m) after which I/Os fail while the service is offline
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = flags::duration)]
-    pub reconnect_timeout: Duration,
 
     /// Flags for output, log and metrics.
     #[command(flatten)]
@@ -102,6 +94,7 @@ impl RoleFlags for Flags {
     }
 
     fn check(&self) -> Result<(), Failure> {
+        self.storage.services()?;
         if self.cpu.is_empty() || self.cpu.len() == self.queues as usize {
             return Ok(());
         }
@@ -129,15 +122,18 @@ pub fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
     };
     let listener = UnixServer::bind(&flags.socket, BACKLOG)
         .map_err(|error| Failure::invalid(error.to_string()))?;
+    let services = flags.storage.services()?;
+    let id = identifier(services.first().map_or("", |(_, name)| name));
+    let service = |(device, name)| Service { device, name };
     let mut volume = Volume::open(Config {
-        device: flags.device.clone(),
-        service: flags.command_channel_name.clone(),
+        services: services.into_iter().map(service).collect(),
         queues: flags.queues,
         depth: DEPTH,
         buffers: DEPTH,
         largest_transfer: crate::MAX_TRANSFER,
-        control_timeout: flags.control_timeout,
-        reconnect_timeout: flags.reconnect_timeout,
+        control_timeout: flags.storage.control_timeout,
+        io_timeout: flags.storage.io_timeout.0.unwrap_or_default(),
+        reconnect_timeout: flags.storage.reconnect_timeout,
         read_only: flags.read_only,
         ..Config::default()
     })?;
@@ -147,7 +143,7 @@ pub fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
         flush: volume.capabilities().flush,
         read_only: flags.read_only,
         queues: flags.queues as u16,
-        id: identifier(&flags.command_channel_name),
+        id,
     };
     if !device.flush && !device.read_only {
         tracing::warn!(
@@ -210,7 +206,7 @@ pub fn run(flags: Flags, environment: Environment) -> Result<(), Failure> {
     }
 }
 
-/// Device identifier: the channel's name, truncated.
+/// Device identifier: the channel's name of the first service, truncated.
 fn identifier(name: &str) -> [u8; ID_BYTES] {
     let mut id = [0; ID_BYTES];
     for (to, from) in id.iter_mut().zip(name.bytes()) {
@@ -232,7 +228,11 @@ mod tests {
     fn defaults_are_one_writable_virtqueue() {
         let flags = flags(&[]).expect("flags");
         assert_eq!(
-            (flags.queues, flags.read_only, flags.reconnect_timeout),
+            (
+                flags.queues,
+                flags.read_only,
+                flags.storage.reconnect_timeout
+            ),
             (1, false, Duration::from_secs(60))
         );
         assert!(flags.check().is_ok());

@@ -4,6 +4,7 @@
 //! passes its arguments to [`read`]. Values come from the command line, then from the JSON file that `-j` names, then
 //! from defaults.
 
+mod front_end;
 mod tls;
 mod values;
 
@@ -26,6 +27,7 @@ use serde_json::{Map, Value};
 use control::Failure;
 use metrics::MetricsAddress;
 
+pub use front_end::FrontEndFlags;
 pub use tls::{ClientTlsFlags, ServerTlsFlags};
 pub use values::{
     LogLevel, SessionLimit, Timeout, channel_name, cpu, duration, listen_port, logical_block_size,

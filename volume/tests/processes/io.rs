@@ -14,7 +14,7 @@ use deployment::process::Signal;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use volume::{AsyncQueue, CloseError, Io, IoError, OpenError, Operation, Volume};
 
-use crate::{BLOCK, Deployment, Plan, read, reap, run, sleep, write};
+use crate::{BLOCK, Deployment, Plan, address, read, reap, run, sleep, write};
 
 pub const TESTS: &[(&str, fn())] = &[
     ("blocks_are_written_and_read_back", blocks),
@@ -31,6 +31,10 @@ pub const TESTS: &[(&str, fn())] = &[
     ("futures_read_and_write_at_the_same_time", concurrent),
     ("dropped_future_does_not_affect_others", dropped),
     ("blocking_calls_cover_large_ranges", blocking),
+    (
+        "buffers_are_valid_across_sessions_whose_memory_differs",
+        buffers,
+    ),
     ("ios_wait_for_a_service_that_was_killed", service),
     ("ios_wait_for_a_target_that_was_killed", target),
     ("ios_are_sent_again_after_a_service_was_stopped", stopped),
@@ -339,14 +343,17 @@ fn late_wake_up() {
 
 fn no_service() {
     let config = volume::Config {
-        service: "volume-test-nothing".to_owned(),
+        services: vec![address("volume-test-nothing")],
         control_timeout: std::time::Duration::from_millis(300),
         ..volume::Config::default()
     };
     let error = Volume::open(config.clone()).expect_err("nothing is there");
     assert!(matches!(error, OpenError::Session(_)), "{error:?}");
     let no_device = volume::Config {
-        device: "no such device".to_owned(),
+        services: vec![volume::Service {
+            device: "no such device".to_owned(),
+            ..volume::Service::default()
+        }],
         ..config.clone()
     };
     let error = Volume::open(no_device).expect_err("no device");
@@ -560,6 +567,65 @@ fn target() {
     deployment.start_target();
     // Submitted to a session that is about to be lost.
     assert!(read(queue, 100, bytes.len()) == bytes);
+    drop(queues);
+    volume.close().expect("a clean shutdown");
+}
+
+/// Test of buffers that are in flight, held by the program and newly allocated when a session follows another one.
+fn buffers() {
+    let mut deployment = Deployment::new(Plan::default());
+    let config = volume::Config {
+        buffers: 4,
+        depth: 4,
+        ..deployment.config()
+    };
+    let (volume, mut queues) = deployment.open_with(config);
+    let queue = &mut queues[0];
+    let bytes = contents::noise(1, BLOCK);
+    write(queue, 0, &bytes);
+    for session in 1..4 {
+        let held: Vec<_> = (0..2_u8)
+            .map(|number| {
+                let mut buffer = queue.buffer(BLOCK).expect("a buffer");
+                buffer.fill(16 * session + number);
+                buffer
+            })
+            .collect();
+        let buffer = queue.buffer(BLOCK).expect("a buffer");
+        let former = buffer.as_ptr();
+        deployment.kill_service();
+        let io = Io {
+            tag: 1,
+            operation: Operation::Read,
+            offset: 0,
+            len: BLOCK as u32,
+            buffer: Some(buffer),
+        };
+        queue.submit(io).expect("room");
+        deployment.start_service();
+        let completion = reap(queue, 1).remove(0);
+        assert_eq!(completion.result, Ok(()));
+        let buffer = completion.buffer.expect("it comes back");
+        assert!(*buffer == *bytes);
+        assert!(buffer.as_ptr() != former, "the former memory is in use");
+        // One of four is in use, and two are reserved for those of the former memory.
+        let free: Vec<_> = std::iter::from_fn(|| queue.buffer(BLOCK)).collect();
+        assert_eq!(free.len(), 1);
+        for (number, held) in (0..).zip(held) {
+            let offset = (1 + number) * BLOCK as u64;
+            let (result, back) = run(queue, WRITE, offset, BLOCK, Some(held));
+            assert_eq!(result, Ok(()));
+            drop(back);
+        }
+        drop((free, buffer));
+        let free: Vec<_> = std::iter::from_fn(|| queue.buffer(BLOCK)).collect();
+        assert_eq!(free.len(), 4);
+        drop(free);
+        for number in 0..2 {
+            let expected = [16 * session + number as u8; BLOCK];
+            assert!(read(queue, (1 + number) * BLOCK as u64, BLOCK) == expected);
+        }
+    }
     drop(queues);
     volume.close().expect("a clean shutdown");
 }

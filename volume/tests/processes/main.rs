@@ -14,7 +14,7 @@ use deployment::implementation::Layout;
 use deployment::sandbox::Sandbox;
 use libtest_mimic::{Arguments, Trial};
 use tempfile::TempDir;
-use volume::{Buffer, Completion, Config, Io, IoError, Operation, Queue, Volume};
+use volume::{Buffer, Completion, Config, Io, IoError, Operation, Queue, Service, Volume};
 
 /// Environment variable with the name of the role to run.
 const ROLE: &str = "VOLUME_TEST_ROLE";
@@ -106,6 +106,14 @@ fn directory() -> TempDir {
         .expect("a directory")
 }
 
+/// Address of the service with this channel.
+fn address(name: &str) -> Service {
+    Service {
+        name: name.to_owned(),
+        ..Service::default()
+    }
+}
+
 impl Deployment {
     fn new(plan: Plan) -> Self {
         let sandbox = Sandbox::shared().expect("a private runtime directory");
@@ -169,8 +177,7 @@ impl Deployment {
 
     fn config(&self) -> Config {
         Config {
-            device: "3b:00.0".to_owned(),
-            service: self.roles.sandbox.channel().to_owned(),
+            services: vec![address(self.roles.sandbox.channel())],
             queues: self.plan.workers as u32,
             control_timeout: Duration::from_secs(60),
             reconnect_timeout: TIMEOUT,
