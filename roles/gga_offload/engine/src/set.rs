@@ -1870,6 +1870,80 @@ pub(super) mod tests {
         assert!(!of(epoch), "a write of this session may have failed");
     }
 
+    /// The targets after a session of `set`, in which data_2 was detached, has ended.
+    fn found_after(set: &Set) -> [Found; 3] {
+        let membership = set.inner().membership.clone().expect("a set");
+        let mut superblocks = Target::ALL.map(|target| membership.superblock_of(target));
+        superblocks[1] = found(Target::Data2, EPOCH);
+        superblocks[1].epoch = first_epoch();
+        superblocks.map(Found::Superblock)
+    }
+
+    /// The epoch of a set that was just opened.
+    fn first_epoch() -> Epoch {
+        let set = open_set(1, &[]);
+        let membership = set.inner().membership.clone().expect("a set");
+        membership.epoch()
+    }
+
+    #[test]
+    fn next_session_rebuilds_what_a_target_that_was_offline_has_missed() {
+        let set = open_set(1, &[]);
+        assert!(set.unfinished().is_none(), "all are online");
+        set.has_stored(Target::Data2, first_of(4));
+        set.detach(Target::Data2, "gone");
+        persist(&set);
+        assert!(set.unfinished().is_none(), "the worker has not detached it");
+        set.acknowledge(0, set.view());
+        set.missed.insert(5);
+        set.conclude();
+        persist(&set);
+        persist(&set);
+        assert!(set.is_concluded());
+        let found = found_after(&set);
+        let again = |found: [Found; 3], rebuild| {
+            let instructions = Instructions {
+                rebuild,
+                form: FORM,
+                new_set: SetId(99),
+                ids: EpochIds::new(6),
+            };
+            assemble(found, &<[Log; 3]>::default(), instructions).expect("a set")
+        };
+        let unfinished = set.unfinished().expect("data_2 is offline");
+        assert_eq!(unfinished.target(), Target::Data2);
+        let is = |assembly: &Assembly, found: [Found; 3], is_same, last| {
+            unfinished.applies(assembly, found[1], is_same, last)
+        };
+        let assembly = again(found, None);
+        assert!(is(&assembly, found, true, first_of(4)));
+        assert!(!is(&assembly, found, false, first_of(4)), "another storage");
+        assert!(!is(&assembly, found, true, first_of(3)), "an older copy");
+        let mut missing = found;
+        missing[1] = Found::Missing;
+        assert!(is(&again(missing, None), missing, false, Stamp::UNWRITTEN));
+        let mut blank = found;
+        blank[1] = Found::Blank;
+        assert!(!is(&again(blank, None), blank, true, first_of(4)));
+        let discarded = again(found, Some(Target::Data2));
+        assert!(!is(&discarded, found, true, first_of(4)), "--rebuild");
+        // Another service has begun to use the set.
+        let mut used = found;
+        if let Found::Superblock(superblock) = &mut used[0] {
+            superblock.next = Epoch {
+                number: superblock.epoch.number + 1,
+                id: 7,
+            };
+        }
+        assert!(!is(&again(used, None), used, true, first_of(4)));
+
+        let plan = set.scrub_plan();
+        let missed = StripeBitmap::new(STRIPES);
+        let next = Set::new(missed, 1, assembly, Some(unfinished), plan, 256, || ());
+        assert_eq!(next.state(), State::Rebuilding(Target::Data2));
+        assert!(next.missed.contains(5) && !next.missed.contains(4));
+    }
+
     #[test]
     fn target_rejoins_after_the_epoch_without_it_is_committed_and_all_workers_have_detached_it() {
         let set = open_set(2, &[]);
