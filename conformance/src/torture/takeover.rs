@@ -392,11 +392,13 @@ const STATES: [State; 7] = [
     State::CutOff,
 ];
 
-/// A step of the schedule of a takeover.
+/// A step of the schedule of a takeover, or after it.
 #[derive(Debug, Clone)]
 enum Step {
     /// A signal to the earlier service.
     Signal(Signal),
+    /// A signal to its front end.
+    SignalFrontEnd(Signal),
     Cut(Vec<usize>),
     Reconnect,
     SignalTarget(usize, Signal),
@@ -415,6 +417,8 @@ struct Heads<'r, 'a> {
     /// `true` if front ends are not restarted: they repeat their I/Os in flight when their service takes over again.
     keeps_front_ends: bool,
     nowhere: u16,
+    /// Target that may be stale.
+    stale: Option<usize>,
     story: Vec<String>,
 }
 
@@ -425,6 +429,7 @@ impl<'r, 'a> Heads<'r, 'a> {
         mix: Mix,
         keeps_front_ends: bool,
         has_loss: bool,
+        is_reserved: bool,
     ) -> Result<Self, Violation> {
         if !keeps_front_ends && !has_loss {
             // I/Os of clients of the earlier service fail soon, and the clients try again.
@@ -442,10 +447,18 @@ impl<'r, 'a> Heads<'r, 'a> {
             mix,
             keeps_front_ends,
             nowhere,
+            stale: None,
             story: Vec::new(),
         };
+        // The targets may be used by a service that has reserved nothing.
+        let is_reserved = is_reserved || heads.run.rng.u8(..3) > 0;
+        if !is_reserved {
+            heads
+                .story
+                .push("the first service is started without --takeover".to_owned());
+        }
         let first = &mut heads.heads[0];
-        first.spawn_service(heads.run, true)?;
+        first.spawn_service(heads.run, is_reserved)?;
         first.wait_until_ready()?;
         let mut client = first.serve(heads.run)?;
         for block in 0..heads.run.form().blocks {
@@ -507,10 +520,16 @@ impl<'r, 'a> Heads<'r, 'a> {
         let at = rng.i64(-200..600);
         match state {
             State::Serving => (vec![], vec![]),
-            State::Stopped => (
-                vec![(rng.i64(-200..0), Step::Signal(Signal::STOP))],
-                vec![Step::Signal(Signal::CONT)],
-            ),
+            State::Stopped => {
+                let mut steps = vec![(rng.i64(-200..0), Step::Signal(Signal::STOP))];
+                let mut later = vec![Step::Signal(Signal::CONT)];
+                if rng.bool() {
+                    let at = rng.i64(-200..200);
+                    steps.push((at, Step::SignalFrontEnd(Signal::STOP)));
+                    later.push(Step::SignalFrontEnd(Signal::CONT));
+                }
+                (steps, later)
+            }
             State::StoppedMeanwhile => {
                 let until = at + rng.i64(0..1200);
                 let steps = [(at, Signal::STOP), (until, Signal::CONT)];
@@ -529,7 +548,12 @@ impl<'r, 'a> Heads<'r, 'a> {
     /// Steps for a target that fails around a takeover.
     fn schedule_of_target(&mut self) -> (Schedule, Vec<Step>) {
         let is_set = self.run.is_set();
-        let target = self.run.any_target();
+        // Of a set, no second target may be lost before the first one is rebuilt.
+        let target = match self.stale {
+            Some(target) => target,
+            None => self.run.any_target(),
+        };
+        self.stale = Some(target);
         let rng = &mut self.run.rng;
         let at = rng.i64(-600..1000);
         let kill = (at, Step::SignalTarget(target, Signal::KILL));
@@ -552,6 +576,11 @@ impl<'r, 'a> Heads<'r, 'a> {
     fn execute(&mut self, old: usize, step: Step) -> Result<(), Violation> {
         match step {
             Step::Signal(signal) => self.heads[old].signal(signal),
+            Step::SignalFrontEnd(signal) => {
+                if let Some(front_end) = &self.heads[old].front_end {
+                    front_end.signal(signal);
+                }
+            }
             Step::Cut(targets) => self.heads[old].cut(&targets, self.nowhere),
             Step::Reconnect => self.heads[old].reconnect(self.run),
             Step::SignalTarget(target, Signal::KILL) => {
@@ -575,10 +604,10 @@ impl<'r, 'a> Heads<'r, 'a> {
             schedule.extend(steps);
             later.extend(more);
         }
-        let by_command = self.prepare(new)?;
+        let (by_command, is_slow) = self.prepare(new, has_loss)?;
         let way = if by_command { "command" } else { "start" };
         self.story.push(format!(
-            "{} takes over by {way} from one that is {state:?}, {schedule:?}, later {later:?}",
+            "{} takes over by {way}, slow: {is_slow}, from one that is {state:?}, {schedule:?}, later {later:?}",
             self.channel(new)
         ));
         schedule.sort_by_key(|(at, _)| *at);
@@ -599,11 +628,30 @@ impl<'r, 'a> Heads<'r, 'a> {
         self.wait_for_load(&when)?;
         self.read_all(&when)?;
         self.expect_out(old, new, state)?;
-        if has_loss {
+        let is_patient = self.keeps_front_ends || has_loss;
+        if is_patient && self.run.rng.u8(..3) == 0 {
+            self.restart_in_charge()?;
+        }
+        if has_loss && self.run.rng.bool() {
             self.wait_until_whole()?;
+            self.stale = None;
             self.read_all(&format!("{when}, with all targets"))?;
         }
         self.expect_no_wrong()
+    }
+
+    /// Kills the service in charge, and starts it again later: the earlier one must not serve meanwhile.
+    fn restart_in_charge(&mut self) -> Result<(), Violation> {
+        self.story.push("that one is killed".to_owned());
+        let head = &mut self.heads[self.charge];
+        head.end_service(Signal::KILL)?;
+        self.run.sleep(0..2000);
+        let head = &mut self.heads[self.charge];
+        head.spawn_service(self.run, true)?;
+        head.wait_until_ready()?;
+        drop(head.serve(self.run)?);
+        self.read_all("after the service in charge was killed and started again")?;
+        self.wait_for_load("after the service in charge was killed and started again")
     }
 
     fn execute_later(&mut self, old: usize, later: &mut Vec<Step>) -> Result<(), Violation> {
@@ -614,8 +662,9 @@ impl<'r, 'a> Heads<'r, 'a> {
         Ok(())
     }
 
-    /// Prepares a service and its front end for a takeover. Returns `true` if it is to take over by a command.
-    fn prepare(&mut self, new: usize) -> Result<bool, Violation> {
+    /// Prepares a service and its front end for a takeover. Returns whether it is to take over by a command, and whether
+    /// it reaches its targets slowly.
+    fn prepare(&mut self, new: usize, has_loss: bool) -> Result<(bool, bool), Violation> {
         let head = &mut self.heads[new];
         if let Some(ended) = head.service.take_if(|it| it.has_ended()) {
             end_of(ended, EXIT).during("service")?;
@@ -634,8 +683,17 @@ impl<'r, 'a> Heads<'r, 'a> {
         if !self.keeps_front_ends {
             head.kill_front_end()?;
         }
+        // Of a set, some targets may be reserved later than others.
+        let is_slow = has_loss && self.run.rng.bool();
+        for target in 0..self.run.form().targets() as u32 {
+            let time = match self.run.rng.u64(0..400) {
+                time if is_slow => time,
+                _ => 0,
+            };
+            head.line.delay(target, Duration::from_millis(time));
+        }
         self.unfence();
-        Ok(by_command)
+        Ok((by_command, is_slow))
     }
 
     /// I/Os of the fenced front end may be executed from now on.
@@ -717,6 +775,9 @@ impl<'r, 'a> Heads<'r, 'a> {
         expect_done(&client.read(0, 512)?, "first read after a takeover")?;
         let read = began.elapsed();
         self.run.takeovers.push(Pause { ready, read });
+        for target in 0..self.run.form().targets() as u32 {
+            head.line.delay(target, Duration::ZERO);
+        }
         Ok(())
     }
 
@@ -771,6 +832,7 @@ impl<'r, 'a> Heads<'r, 'a> {
         }
         self.expect_no_wrong()?;
         self.wait_until_whole()?;
+        self.stale = None;
         self.read_all("in the end")?;
         if !self.run.is_set() {
             return Ok(());
@@ -832,7 +894,7 @@ fn some_targets(rng: &mut Rng, count: usize) -> Vec<usize> {
 fn take_over(run: &mut Run<'_>, rounds: usize, has_loss: bool) -> Result<(), Violation> {
     let keeps_front_ends = run.rng.bool();
     let mix = if keeps_front_ends { WHOLE } else { Mix::USUAL };
-    let mut heads = Heads::start(run, mix, keeps_front_ends, has_loss)?;
+    let mut heads = Heads::start(run, mix, keeps_front_ends, has_loss, false)?;
     for _ in 0..rounds {
         heads.expect(|it| it.round(has_loss))?;
     }
@@ -946,7 +1008,7 @@ impl Heads<'_, '_> {
 
 fn take_over_at_once(run: &mut Run<'_>) -> Result<(), Violation> {
     let rounds = run.rng.usize(2..5);
-    let mut heads = Heads::start(run, WHOLE, true, false)?;
+    let mut heads = Heads::start(run, WHOLE, true, false, false)?;
     heads.start_load(1);
     for _ in 0..rounds {
         heads.expect(Heads::round_of_both)?;
@@ -963,7 +1025,7 @@ enum InCharge {
 }
 
 fn refused_without_takeover(run: &mut Run<'_>) -> Result<(), Violation> {
-    let mut heads = Heads::start(run, Mix::USUAL, false, true)?;
+    let mut heads = Heads::start(run, Mix::USUAL, false, true, true)?;
     if heads.run.rng.bool() {
         heads.expect(|it| it.round(false))?;
     }
@@ -1064,7 +1126,7 @@ impl Heads<'_, '_> {
 }
 
 fn take_over_and_fail_power(run: &mut Run<'_>) -> Result<(), Violation> {
-    let mut heads = Heads::start(run, Mix::UNFLUSHED, false, true)?;
+    let mut heads = Heads::start(run, Mix::UNFLUSHED, false, true, false)?;
     for _ in 0..2 {
         let when: Range<u64> = [0..400, 400..3000][heads.run.rng.usize(..2)].clone();
         heads.expect(|it| it.round_with_power_failure(when))?;
@@ -1084,7 +1146,7 @@ impl Heads<'_, '_> {
         }
         drop(client);
         self.wait_for_load("after a flush")?;
-        self.prepare(new)?;
+        self.prepare(new, false)?;
         self.heads[new].end_service(Signal::KILL)?;
         let is_stopped = self.run.rng.bool();
         self.story.push(format!(
