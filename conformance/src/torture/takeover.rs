@@ -103,6 +103,8 @@ struct Head {
     service: Option<Process>,
     front_end: Option<Process>,
     load: Option<Load>,
+    /// `true` if the service was started with `--takeover`, or was told to take over.
+    reserves: bool,
     /// Log of the service since its last start.
     log: PathBuf,
     /// Number of lines that the service had logged before its last takeover.
@@ -128,6 +130,7 @@ impl Head {
             service: None,
             front_end: None,
             load: None,
+            reserves: false,
             log: PathBuf::new(),
             lines: 0,
             starts: 0,
@@ -163,6 +166,7 @@ impl Head {
         }
         let (process, log) = self.spawn(run, "service", command)?;
         self.lines = 0;
+        self.reserves = takes_over;
         self.log = log;
         self.service = Some(process);
         Ok(())
@@ -292,7 +296,7 @@ impl Head {
         };
         let reservation = &status["reservation"];
         Violation::unless(
-            reservation.is_object(),
+            reservation.is_object() || !self.reserves,
             "a status with a reservation",
             &status,
         )?;
@@ -725,6 +729,7 @@ impl<'r, 'a> Heads<'r, 'a> {
         let head = &mut self.heads[new];
         if by_command {
             head.lines = head.service.as_ref().map_or(0, Process::line_count);
+            head.reserves = true;
             let answer = head.command(self.run, &["takeover"])?;
             Violation::unless(
                 answer.is_some(),
@@ -813,8 +818,11 @@ impl<'r, 'a> Heads<'r, 'a> {
             format!("{} to run on after a takeover", head.channel),
             "its exit",
         )?;
-        head.expect_fenced_by(self.run, &channel)?;
-        if self.run.rng.bool() {
+        // The status of a service without --takeover has no reservation.
+        if head.reserves {
+            head.expect_fenced_by(self.run, &channel)?;
+        }
+        if !head.reserves || self.run.rng.bool() {
             head.expect_refusal(self.run, &channel)?;
         }
         Ok(())
@@ -939,6 +947,7 @@ impl Heads<'_, '_> {
             }
             let head = &mut self.heads[index];
             if ways[index] {
+                head.reserves = true;
                 head.command(self.run, &["takeover"])?;
             } else {
                 head.spawn_service(self.run, true)?;
