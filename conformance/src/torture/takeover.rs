@@ -44,6 +44,13 @@ pub(super) const ATTACKS: &[Attack] = &[
     .quick(),
     Attack::new(
         "S5",
+        "takeover-from-one-without-the-flag",
+        "The earlier service was started without --takeover, and has reserved nothing.",
+        |run| take_over_from(run, 2, false, false),
+    )
+    .on(BOTH),
+    Attack::new(
+        "S5",
         "takeover-back-and-forth",
         "Two services take over from each other several times, by new starts and by commands to those that run.",
         |run| take_over(run, 6, false),
@@ -84,12 +91,16 @@ pub(super) const ATTACKS: &[Attack] = &[
 const LIMIT: Duration = Duration::from_secs(60);
 /// Time in which a process must exit.
 const EXIT: Duration = Duration::from_secs(30);
+/// Time in which one of two services that took over at the same instant must be in charge.
+const SETTLED: Duration = Duration::from_secs(20);
 /// Time for which exactly one service must stay in charge.
 const STABLE: Duration = Duration::from_millis(1500);
 /// Clients whose writes may be repeated by their front end after another one has written the same blocks: whole blocks
 /// only, because parts are written by reading, changing and writing a block.
-const WHOLE: Mix = Mix {
-    parts: 0,
+const WHOLE: Mix = Mix { parts: 0, ..BUSY };
+/// Clients with more I/Os in flight than usual.
+const BUSY: Mix = Mix {
+    clients: 8,
     ..Mix::USUAL
 };
 
@@ -454,13 +465,6 @@ impl<'r, 'a> Heads<'r, 'a> {
             stale: None,
             story: Vec::new(),
         };
-        // The targets may be used by a service that has reserved nothing.
-        let is_reserved = is_reserved || heads.run.rng.u8(..3) > 0;
-        if !is_reserved {
-            heads
-                .story
-                .push("the first service is started without --takeover".to_owned());
-        }
         let first = &mut heads.heads[0];
         first.spawn_service(heads.run, is_reserved)?;
         first.wait_until_ready()?;
@@ -674,7 +678,7 @@ impl<'r, 'a> Heads<'r, 'a> {
             end_of(ended, EXIT).during("service")?;
         }
         let by_command = match self.run.rng.u8(..4) {
-            0 | 1 if head.is_running() => true,
+            0 | 1 if head.is_running() && head.reserves => true,
             2 => {
                 head.end_service(Signal::TERM)?;
                 false
@@ -900,9 +904,19 @@ fn some_targets(rng: &mut Rng, count: usize) -> Vec<usize> {
 }
 
 fn take_over(run: &mut Run<'_>, rounds: usize, has_loss: bool) -> Result<(), Violation> {
+    take_over_from(run, rounds, has_loss, true)
+}
+
+/// `is_reserved`: whether the first service is started with `--takeover`.
+fn take_over_from(
+    run: &mut Run<'_>,
+    rounds: usize,
+    has_loss: bool,
+    is_reserved: bool,
+) -> Result<(), Violation> {
     let keeps_front_ends = run.rng.bool();
-    let mix = if keeps_front_ends { WHOLE } else { Mix::USUAL };
-    let mut heads = Heads::start(run, mix, keeps_front_ends, has_loss, false)?;
+    let mix = if keeps_front_ends { WHOLE } else { BUSY };
+    let mut heads = Heads::start(run, mix, keeps_front_ends, has_loss, is_reserved)?;
     for _ in 0..rounds {
         heads.expect(|it| it.round(has_loss))?;
     }
@@ -1006,8 +1020,8 @@ impl Heads<'_, '_> {
                 return Ok(index);
             }
             Violation::unless(
-                began.elapsed() < LIMIT,
-                format!("exactly one service to be in charge within {LIMIT:?}"),
+                began.elapsed() < SETTLED,
+                format!("exactly one service to be in charge within {SETTLED:?}"),
                 format!("the states {states:?}"),
             )?;
             std::thread::sleep(TICK * 10);
@@ -1017,7 +1031,7 @@ impl Heads<'_, '_> {
 
 fn take_over_at_once(run: &mut Run<'_>) -> Result<(), Violation> {
     let rounds = run.rng.usize(2..5);
-    let mut heads = Heads::start(run, WHOLE, true, false, false)?;
+    let mut heads = Heads::start(run, WHOLE, true, false, true)?;
     heads.start_load(1);
     for _ in 0..rounds {
         heads.expect(Heads::round_of_both)?;
@@ -1135,7 +1149,7 @@ impl Heads<'_, '_> {
 }
 
 fn take_over_and_fail_power(run: &mut Run<'_>) -> Result<(), Violation> {
-    let mut heads = Heads::start(run, Mix::UNFLUSHED, false, true, false)?;
+    let mut heads = Heads::start(run, Mix::UNFLUSHED, false, true, true)?;
     for _ in 0..2 {
         let when: Range<u64> = [0..400, 400..3000][heads.run.rng.usize(..2)].clone();
         heads.expect(|it| it.round_with_power_failure(when))?;
