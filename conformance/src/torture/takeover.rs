@@ -952,6 +952,8 @@ impl Heads<'_, '_> {
         }
         self.story
             .push(format!("both take over, by command: {ways:?}"));
+        // They reach the targets in any order, so that each may reserve some of them.
+        self.delay_targets(50);
         let between = self.run.rng.u64(0..3) * self.run.rng.u64(0..30);
         let order = if self.run.rng.bool() { [0, 1] } else { [1, 0] };
         let began = Instant::now();
@@ -968,6 +970,7 @@ impl Heads<'_, '_> {
             }
         }
         self.charge = self.settle()?;
+        self.delay_targets(1);
         let ready = began.elapsed();
         let (new, old) = (self.charge, 1 - self.charge);
         self.run
@@ -991,6 +994,16 @@ impl Heads<'_, '_> {
             self.heads[old].expect_refusal(self.run, &channel)?;
         }
         self.expect_no_wrong()
+    }
+
+    /// Delays the frames between services and targets by less than this number of milliseconds each.
+    fn delay_targets(&mut self, limit: u64) {
+        for head in &self.heads {
+            for target in 0..self.run.form().targets() as u32 {
+                let time = self.run.rng.u64(..limit);
+                head.line.delay(target, Duration::from_millis(time));
+            }
+        }
     }
 
     /// Waits until exactly one service is in charge, and the other one says so, for [`STABLE`]. Returns its index.
