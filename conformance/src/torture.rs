@@ -16,6 +16,7 @@ mod run;
 mod services;
 mod set;
 mod setup;
+mod takeover;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -146,6 +147,7 @@ pub fn attacks() -> Vec<Attack> {
         services::ATTACKS,
         contents::ATTACKS,
         set::ATTACKS,
+        takeover::ATTACKS,
     ];
     let mut attacks = groups.concat();
     attacks.sort_by_key(|attack| (attack.promise.starts_with('R'), attack.promise));
@@ -207,6 +209,17 @@ pub struct Broken {
     pub directory: PathBuf,
 }
 
+/// Times of a takeover since the start of the service, or the command to it.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Pause {
+    /// Time until the service was ready.
+    #[serde(rename = "ready_seconds", serialize_with = "seconds")]
+    pub ready: Duration,
+    /// Time until its front end had completed a read.
+    #[serde(rename = "read_seconds", serialize_with = "seconds")]
+    pub read: Duration,
+}
+
 /// Results of one attack.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
@@ -225,6 +238,9 @@ pub struct Row {
     pub failed_ios: u64,
     /// Number of connections that the front end has ended under load, because it was stopped or killed.
     pub closed_connections: u64,
+    /// Takeovers of services.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub takeovers: Vec<Pause>,
     /// Reason why the attack was not run.
     pub not_run: Option<String>,
     #[serde(rename = "seconds", serialize_with = "seconds")]
@@ -309,6 +325,7 @@ pub fn run(
         excuses: BTreeMap::new(),
         failed_ios: 0,
         closed_connections: 0,
+        takeovers: Vec::new(),
         not_run: None,
         took: Duration::ZERO,
     };
@@ -383,6 +400,7 @@ fn run_attack(
     }
     row.failed_ios += outcome.failures.0;
     row.closed_connections += outcome.failures.1;
+    row.takeovers.extend(outcome.takeovers);
     if let Some((violation, directory)) = outcome.broken {
         row.violations.push(Broken {
             seed,
@@ -403,7 +421,7 @@ mod tests {
     fn promises_are_those_of_the_table() {
         let ids: Vec<&str> = promises().iter().map(|promise| promise.id).collect();
         let expected = [
-            "S1", "S2", "S3", "S4", "R1", "R2", "R3", "R4", "R5", "R6", "R7", "R8", "R9",
+            "S1", "S2", "S3", "S4", "S5", "R1", "R2", "R3", "R4", "R5", "R6", "R7", "R8", "R9",
         ];
         assert_eq!(ids[..expected.len()], expected);
         let title = promises()[0].title;

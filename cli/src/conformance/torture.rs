@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ::conformance::torture::{self, Row, Settings, Totals};
+use ::conformance::torture::{self, Pause, Row, Settings, Totals};
 use ::deployment::implementation::{Implementation, Role};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -208,6 +208,7 @@ fn print_totals(totals: &Totals) {
             "{stalled} runs ended with an error or a timeout while the machine did not complete a write of this program's for 2 s either"
         );
     }
+    print_takeovers(totals);
     for row in &totals.rows {
         for broken in &row.violations {
             table::say!(
@@ -221,6 +222,31 @@ fn print_totals(totals: &Totals) {
         }
     }
     table::say!("again: --seed {}", totals.seed);
+}
+
+/// Prints how long takeovers took, if there were any.
+fn print_takeovers(totals: &Totals) {
+    let takeovers = || totals.rows.iter().flat_map(|row| &row.takeovers);
+    let times = |of: fn(&Pause) -> Duration| {
+        let mut times: Vec<Duration> = takeovers().map(of).collect();
+        times.sort_unstable();
+        let at = |index: usize| times.get(index).map_or(0.0, Duration::as_secs_f64);
+        let last = times.len().saturating_sub(1);
+        format!(
+            "{:.2}, {:.2} and {:.2} s",
+            at(0),
+            at(times.len() / 2),
+            at(last)
+        )
+    };
+    let count = takeovers().count();
+    if count > 0 {
+        table::say!(
+            "{count} takeovers, ready after {}, first read after {} (minimum, median, maximum)",
+            times(|it| it.ready),
+            times(|it| it.read)
+        );
+    }
 }
 
 fn record(row: &Row) -> Vec<String> {

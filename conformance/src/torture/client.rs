@@ -93,6 +93,11 @@ impl Storage {
         )
     }
 
+    /// Number of the front end, if there are several.
+    pub(super) fn front_end(&self) -> usize {
+        self.front_end
+    }
+
     pub(super) fn oracle(&self) -> MutexGuard<'_, Oracle> {
         self.oracle.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -202,7 +207,8 @@ impl Client {
 
     /// Reads, and verifies the content.
     pub(super) fn read(&mut self, offset: u64, length: usize) -> Result<Reply, Violation> {
-        let id = self.storage.oracle().begin_read(offset, length);
+        let front_end = self.storage.front_end;
+        let id = self.storage.oracle().begin_read(front_end, offset, length);
         let mut data = vec![0; length];
         let reply = self.exchange(Command::Read, (offset, length), false, &[], &mut data);
         match reply {
@@ -231,9 +237,12 @@ impl Client {
         };
         let reply = self.exchange(Command::Write, (offset, data.len()), fua, data, &mut []);
         let mut oracle = self.storage.oracle();
-        match reply {
-            Ok(Reply::Done) => oracle.written(id, offset, data, fua),
-            _ => oracle.write_failed(id),
+        if let Ok(Reply::Done) = reply {
+            let result = oracle.written(id, offset, data, fua);
+            drop(oracle);
+            self.storage.check(result)?;
+        } else {
+            oracle.write_failed(id);
         }
         reply.map(Some)
     }
@@ -245,12 +254,16 @@ impl Client {
     }
 
     pub(super) fn flush(&mut self) -> Result<Reply, Violation> {
-        let id = self.storage.oracle().begin_flush();
+        let front_end = self.storage.front_end;
+        let id = self.storage.oracle().begin_flush(front_end);
         let reply = self.exchange(Command::Flush, (0, 0), false, &[], &mut []);
         let mut oracle = self.storage.oracle();
-        match reply {
-            Ok(Reply::Done) => oracle.flushed(id),
-            _ => oracle.flush_failed(id),
+        if let Ok(Reply::Done) = reply {
+            let result = oracle.flushed(id);
+            drop(oracle);
+            self.storage.check(result)?;
+        } else {
+            oracle.flush_failed(id);
         }
         reply
     }

@@ -3,6 +3,9 @@
 //! A block has a set of possible contents. The start of a write adds its content; its acknowledgement removes all
 //! contents without it; a read without overlapping writes removes all contents that differ from its result. A second
 //! set contains the contents that are possible after a power failure: all since the start of the last successful flush.
+//!
+//! When another service has taken over, the front end of the earlier one is [fenced](Oracle::fence): none of its writes
+//! in flight is executed any more, and I/Os that it starts later must not complete.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -83,6 +86,9 @@ struct Writing {
 #[derive(Debug, Clone)]
 struct Reading {
     id: u64,
+    front_end: usize,
+    /// `true` if the read began while its front end was fenced.
+    is_late: bool,
     /// Contents that the block has had since the read began.
     seen: Contents,
     /// `true` if a write of the block was in flight during the read.
@@ -95,6 +101,23 @@ struct Block {
     durable: Contents,
     writes: Vec<Writing>,
     reads: Vec<Reading>,
+    /// Contents that the block may have had when the fence began. `None` if a power failure may have changed them.
+    at_fence: Option<Contents>,
+    /// `true` if the block may have been written since the fence began.
+    is_rewritten: bool,
+}
+
+/// A write without a reply.
+#[derive(Debug, Clone)]
+struct Pending {
+    front_end: usize,
+    offset: u64,
+    data: Arc<[u8]>,
+    fua: bool,
+    /// `true` if the write began while its front end was fenced.
+    is_late: bool,
+    /// `true` if the power failed before the reply: the write may have been executed, and lost.
+    may_be_lost: bool,
 }
 
 /// The oracle of one storage.
@@ -106,6 +129,12 @@ pub(super) struct Oracle {
     blocks: Vec<Block>,
     /// Contents of all blocks since the start of each flush in flight.
     flushes: BTreeMap<u64, Vec<Contents>>,
+    /// Front ends of the flushes in flight that began while it was fenced.
+    late_flushes: BTreeMap<u64, usize>,
+    /// Writes without a reply, by id.
+    pending: BTreeMap<u64, Pending>,
+    /// Front end of the service that was taken over from.
+    fenced: Option<usize>,
     next: u64,
     /// Number of blocks whose content was verified.
     verified: u64,
@@ -121,12 +150,17 @@ impl Oracle {
             durable: zeros.clone(),
             writes: Vec::new(),
             reads: Vec::new(),
+            at_fence: None,
+            is_rewritten: false,
         };
         Self {
             block_size,
             is_atomic,
             blocks: (0..blocks).map(|_| block()).collect(),
             flushes: BTreeMap::new(),
+            late_flushes: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            fenced: None,
             next: 0,
             verified: 0,
         }
@@ -185,6 +219,10 @@ impl Oracle {
         fua: bool,
     ) -> Option<u64> {
         let parts = self.parts(offset, data.len());
+        let is_late = self.fenced == Some(front_end);
+        if is_late && self.has_pending_in(front_end, offset, data.len()) {
+            return None;
+        }
         let is_free = |(block, range, _): &(usize, Range<usize>, Range<usize>)| {
             let block = &self.blocks[*block];
             let overlaps = |of: &Range<usize>| of.start < range.end && range.start < of.end;
@@ -193,20 +231,61 @@ impl Oracle {
             let is_whole = range.len() == self.block_size;
             !block.writes.iter().any(excludes) && (is_whole || block.now.0.len() < MANY)
         };
-        if !parts.iter().all(is_free) {
+        if !is_late && !parts.iter().all(is_free) {
             return None;
         }
         let id = self.number();
-        for (index, range, bytes) in parts {
+        let pending = Pending {
+            front_end,
+            offset,
+            data: data.into(),
+            fua,
+            is_late,
+            may_be_lost: false,
+        };
+        if !is_late {
+            self.admit(id, &pending);
+        }
+        self.pending.insert(id, pending);
+        Some(id)
+    }
+
+    /// Returns `true` if a write without a reply of this front end shares a block with a range of bytes.
+    fn has_pending_in(&self, front_end: usize, offset: u64, length: usize) -> bool {
+        let blocks = |offset: u64, length: usize| {
+            let size = self.block_size as u64;
+            offset / size..(offset + length as u64).div_ceil(size)
+        };
+        let wanted = blocks(offset, length);
+        self.pending.values().any(|it| {
+            let own = blocks(it.offset, it.data.len());
+            it.front_end == front_end && own.start < wanted.end && wanted.start < own.end
+        })
+    }
+
+    /// Adds the contents of a write that may be executed from now on.
+    fn admit(&mut self, id: u64, write: &Pending) {
+        let Pending {
+            front_end,
+            offset,
+            ref data,
+            fua,
+            ..
+        } = *write;
+        for (index, range, bytes) in self.parts(offset, data.len()) {
             let block = &mut self.blocks[index];
             let added = block.now.with(range.start, &data[bytes]);
             block.now.extend(&added);
             block.durable.extend(&added);
+            block.is_rewritten = true;
             for flush in self.flushes.values_mut() {
                 flush[index].extend(&added);
             }
             for read in &mut block.reads {
-                read.seen.extend(&added);
+                // What is written after a takeover must not be read through the earlier service.
+                if self.fenced != Some(read.front_end) {
+                    read.seen.extend(&added);
+                }
                 read.is_disturbed = true;
             }
             // A write with FUA excludes others from its blocks.
@@ -217,11 +296,30 @@ impl Oracle {
                 range,
             });
         }
-        Some(id)
     }
 
     /// Records that a write was acknowledged.
-    pub(super) fn written(&mut self, id: u64, offset: u64, data: &[u8], fua: bool) {
+    ///
+    /// # Errors
+    ///
+    /// The write has completed through a service that was taken over from, and was not executed before.
+    pub(super) fn written(
+        &mut self,
+        id: u64,
+        offset: u64,
+        data: &[u8],
+        fua: bool,
+    ) -> Result<(), Violation> {
+        let write = self.pending.remove(&id);
+        if let Some(write) = &write
+            && self.fenced == Some(write.front_end)
+        {
+            return self.written_when_fenced(write);
+        }
+        if write.is_some_and(|write| write.may_be_lost) {
+            self.write_failed(id);
+            return Ok(());
+        }
         for (index, range, bytes) in self.parts(offset, data.len()) {
             let block = &mut self.blocks[index];
             block.writes.retain(|write| write.id != id);
@@ -232,22 +330,107 @@ impl Oracle {
                 block.durable = block.durable.with(range.start, &data[bytes]);
             }
         }
+        Ok(())
+    }
+
+    /// Verifies that an acknowledged write was executed before the fence began.
+    fn written_when_fenced(&mut self, write: &Pending) -> Result<(), Violation> {
+        let (offset, length) = (write.offset, write.data.len());
+        Violation::unless(
+            !write.is_late,
+            "no write to complete that began after its service was taken over from",
+            format!("an acknowledgement of {length} bytes at {offset}"),
+        )?;
+        if write.may_be_lost {
+            return Ok(());
+        }
+        let (size, is_atomic) = (self.block_size, self.is_atomic);
+        for (index, range, bytes) in self.parts(offset, length) {
+            let block = &mut self.blocks[index];
+            let Some(before) = &mut block.at_fence else {
+                continue;
+            };
+            let data = &write.data[bytes];
+            if !before.allow(range.start, data, is_atomic) {
+                let what = mismatch(index, &range, size, data, before);
+                return Err(Violation::new(format!(
+                    "a write was acknowledged after its service was taken over from, and not executed before: {what}"
+                )));
+            }
+            before.narrow(range.start, data, is_atomic);
+            if !block.is_rewritten {
+                block.now = before.clone();
+            }
+        }
+        Ok(())
+    }
+
+    /// Another service has taken over from the one of this front end, and is ready.
+    pub(super) fn fence(&mut self, front_end: usize) {
+        if self.fenced == Some(front_end) {
+            return;
+        }
+        self.fenced = Some(front_end);
+        for block in &mut self.blocks {
+            block.writes.retain(|write| write.front_end != front_end);
+            block.at_fence = Some(block.now.clone());
+            block.is_rewritten = !block.writes.is_empty();
+        }
+    }
+
+    /// The service of the fenced front end is about to take over again: I/Os without a reply are executed later, if at
+    /// all. No other front end may have writes in flight that share a block with these.
+    pub(super) fn unfence(&mut self) {
+        let Some(front_end) = self.fenced.take() else {
+            return;
+        };
+        let of_front_end = |(_, write): &(&u64, &Pending)| write.front_end == front_end;
+        let pending: Vec<(u64, Pending)> = self
+            .pending
+            .iter()
+            .filter(of_front_end)
+            .map(|(id, write)| (*id, write.clone()))
+            .collect();
+        for block in &mut self.blocks {
+            for read in &mut block.reads {
+                if read.front_end == front_end {
+                    read.seen.extend(&block.now);
+                    read.is_late = false;
+                    read.is_disturbed = true;
+                }
+            }
+        }
+        for (id, mut write) in pending {
+            self.admit(id, &write);
+            write.is_late = false;
+            self.pending.insert(id, write);
+        }
+    }
+
+    /// Number of writes of a front end without a reply.
+    pub(super) fn pending_writes(&self, front_end: usize) -> usize {
+        let writes = self.pending.values();
+        writes.filter(|it| it.front_end == front_end).count()
     }
 
     /// Records that a write has failed, or will not be answered: it may have been executed.
     pub(super) fn write_failed(&mut self, id: u64) {
+        self.pending.remove(&id);
         for block in &mut self.blocks {
             block.writes.retain(|write| write.id != id);
         }
     }
 
     /// Records the start of a read.
-    pub(super) fn begin_read(&mut self, offset: u64, length: usize) -> u64 {
+    pub(super) fn begin_read(&mut self, front_end: usize, offset: u64, length: usize) -> u64 {
         let id = self.number();
+        let is_late = self.fenced == Some(front_end);
         for (index, _, _) in self.parts(offset, length) {
             let block = &mut self.blocks[index];
             block.reads.push(Reading {
                 id,
+                front_end,
+                is_late,
                 seen: block.now.clone(),
                 is_disturbed: !block.writes.is_empty(),
             });
@@ -266,7 +449,7 @@ impl Oracle {
     ///
     /// # Errors
     ///
-    /// A block cannot have this content.
+    /// A block cannot have this content, or the read began after its service was taken over from.
     pub(super) fn read(&mut self, id: u64, offset: u64, data: &[u8]) -> Result<(), Violation> {
         let (size, is_atomic) = (self.block_size, self.is_atomic);
         let mut result = Ok(());
@@ -277,36 +460,65 @@ impl Oracle {
             };
             let read = block.reads.remove(position);
             let data = &data[bytes];
+            let is_fenced = self.fenced == Some(read.front_end);
+            if is_fenced && read.is_late {
+                result = result.and(Err(Violation::expected(
+                    "no read to complete that began after its service was taken over from",
+                    format!("content of block {index}: {}", outline(data)),
+                )));
+                continue;
+            }
             if !read.seen.allow(range.start, data, is_atomic) {
                 result = result.and(Err(mismatch(index, &range, size, data, &read.seen)));
                 continue;
             }
             self.verified += 1;
-            if !read.is_disturbed {
+            if !read.is_disturbed && !is_fenced {
                 block.now.narrow(range.start, data, is_atomic);
+                if !block.is_rewritten
+                    && let Some(before) = &mut block.at_fence
+                {
+                    before.clone_from(&block.now);
+                }
             }
         }
         result
     }
 
     /// Records the start of a flush.
-    pub(super) fn begin_flush(&mut self) -> u64 {
+    pub(super) fn begin_flush(&mut self, front_end: usize) -> u64 {
         let id = self.number();
+        if self.fenced == Some(front_end) {
+            self.late_flushes.insert(id, front_end);
+            return id;
+        }
         let now = self.blocks.iter().map(|block| block.now.clone()).collect();
         self.flushes.insert(id, now);
         id
     }
 
     /// Records that a flush has succeeded.
-    pub(super) fn flushed(&mut self, id: u64) {
+    ///
+    /// # Errors
+    ///
+    /// The flush began after its service was taken over from.
+    pub(super) fn flushed(&mut self, id: u64) -> Result<(), Violation> {
+        let late = self.late_flushes.remove(&id);
+        Violation::unless(
+            late.is_none() || late != self.fenced,
+            "no flush to succeed that began after its service was taken over from",
+            "success",
+        )?;
         let flushed = self.flushes.remove(&id).unwrap_or_default();
         for (block, contents) in self.blocks.iter_mut().zip(flushed) {
             block.durable = contents;
         }
+        Ok(())
     }
 
     /// Records that a flush has failed, or will not be answered.
     pub(super) fn flush_failed(&mut self, id: u64) {
+        self.late_flushes.remove(&id);
         self.flushes.remove(&id);
     }
 
@@ -317,6 +529,17 @@ impl Oracle {
             block.now = block.durable.clone();
             block.writes.clear();
             block.reads.clear();
+            block.at_fence = None;
+        }
+        for write in self.pending.values_mut() {
+            write.may_be_lost = true;
+        }
+        // A service that is still running may repeat these.
+        let fenced = self.fenced;
+        let is_open = |write: &Pending| fenced != Some(write.front_end);
+        let pending = self.pending.clone().into_iter();
+        for (id, write) in pending.filter(|(_, write)| is_open(write)) {
+            self.admit(id, &write);
         }
     }
 
@@ -391,11 +614,20 @@ mod tests {
 
     fn write(oracle: &mut Oracle, offset: u64, data: &[u8]) {
         let id = oracle.begin_write(0, offset, data, false).expect("free");
-        oracle.written(id, offset, data, false);
+        oracle.written(id, offset, data, false).expect("not fenced");
     }
 
     fn read(oracle: &mut Oracle, offset: u64, data: &[u8]) -> Result<(), Violation> {
-        let id = oracle.begin_read(offset, data.len());
+        read_at(oracle, 0, offset, data)
+    }
+
+    fn read_at(
+        oracle: &mut Oracle,
+        front_end: usize,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(), Violation> {
+        let id = oracle.begin_read(front_end, offset, data.len());
         oracle.read(id, offset, data)
     }
 
@@ -428,7 +660,7 @@ mod tests {
         let id = oracle.begin_write(0, 0, &[1; 512], false).expect("free");
         assert_eq!(oracle.begin_write(1, 512, &[2; 512], false), None);
         oracle.begin_write(0, 512, &[2; 512], false).expect("free");
-        oracle.written(id, 0, &[1; 512], false);
+        oracle.written(id, 0, &[1; 512], false).expect("not fenced");
         assert_eq!(oracle.begin_write(1, 0, &[3; 512], false), None);
         oracle.begin_write(1, 1024, &[3; 512], false).expect("free");
     }
@@ -448,9 +680,9 @@ mod tests {
     fn power_failure_brings_back_what_was_there_since_the_last_flush() {
         let mut oracle = oracle();
         write(&mut oracle, 0, &[1; SIZE]);
-        let flush = oracle.begin_flush();
+        let flush = oracle.begin_flush(0);
         write(&mut oracle, 0, &[2; SIZE]);
-        oracle.flushed(flush);
+        oracle.flushed(flush).expect("not fenced");
         write(&mut oracle, 0, &[3; SIZE]);
         for (content, is_allowed) in [(0, false), (1, true), (2, true), (3, true), (4, false)] {
             let mut oracle = Oracle {
@@ -459,8 +691,12 @@ mod tests {
                     durable: oracle.blocks[0].durable.clone(),
                     writes: Vec::new(),
                     reads: Vec::new(),
+                    at_fence: None,
+                    is_rewritten: false,
                 }],
                 flushes: BTreeMap::new(),
+                late_flushes: BTreeMap::new(),
+                pending: BTreeMap::new(),
                 ..oracle
             };
             oracle.lose_power();
@@ -474,7 +710,7 @@ mod tests {
         write(&mut oracle, 0, &[1; SIZE]);
         let id = oracle.begin_write(0, 0, &[2; 512], true).expect("free");
         assert_eq!(oracle.begin_write(0, 512, &[3; 512], false), None);
-        oracle.written(id, 0, &[2; 512], true);
+        oracle.written(id, 0, &[2; 512], true).expect("not fenced");
         oracle.lose_power();
         read(&mut oracle, 0, &[2; 512]).expect("durable");
         read(&mut oracle, 512, &[0; 512]).expect_err("older than the write with FUA");
@@ -483,9 +719,65 @@ mod tests {
     #[test]
     fn overlapping_read_may_return_old_or_new() {
         let mut oracle = oracle();
-        let reading = oracle.begin_read(0, SIZE);
+        let reading = oracle.begin_read(0, 0, SIZE);
         write(&mut oracle, 0, &[1; SIZE]);
         oracle.read(reading, 0, &[0; SIZE]).expect("old");
+        read(&mut oracle, 0, &[0; SIZE]).expect_err("overwritten");
+    }
+
+    #[test]
+    fn write_through_a_fenced_front_end_must_have_been_executed_before() {
+        for (content, is_allowed) in [(0, false), (1, true)] {
+            let mut oracle = oracle();
+            let id = oracle.begin_write(0, 0, &[1; SIZE], false).expect("free");
+            oracle.fence(0);
+            read_at(&mut oracle, 1, 0, &[content; SIZE]).expect("old or new");
+            let next = oracle.begin_write(1, 0, &[2; SIZE], false).expect("free");
+            oracle
+                .written(next, 0, &[2; SIZE], false)
+                .expect("not fenced");
+            let acknowledged = oracle.written(id, 0, &[1; SIZE], false);
+            assert_eq!(acknowledged.is_ok(), is_allowed);
+            read_at(&mut oracle, 1, 0, &[1; SIZE]).expect_err("executed after the takeover");
+        }
+    }
+
+    #[test]
+    fn late_acknowledgement_decides_what_is_read_through_the_new_service() {
+        let mut oracle = oracle();
+        let id = oracle.begin_write(0, 0, &[1; 512], false).expect("free");
+        oracle.fence(0);
+        oracle
+            .written(id, 0, &[1; 512], false)
+            .expect("executed before");
+        read_at(&mut oracle, 1, 0, &[0; 512]).expect_err("acknowledged");
+        read_at(&mut oracle, 1, 0, &[1; 512]).expect("acknowledged");
+    }
+
+    #[test]
+    fn no_io_that_begins_after_the_fence_may_complete_until_the_service_takes_over_again() {
+        let mut oracle = oracle();
+        let before = oracle.begin_read(0, 0, SIZE);
+        oracle.fence(0);
+        oracle.read(before, 0, &[0; SIZE]).expect("in flight");
+        read(&mut oracle, 0, &[0; SIZE]).expect_err("late");
+        let late = oracle.begin_write(0, 0, &[1; SIZE], false).expect("free");
+        assert_eq!(oracle.begin_write(0, 0, &[1; SIZE], false), None);
+        read_at(&mut oracle, 1, 0, &[1; SIZE]).expect_err("late");
+        oracle
+            .clone()
+            .written(late, 0, &[1; SIZE], false)
+            .expect_err("late");
+        let waiting = oracle.begin_read(0, 0, SIZE);
+        oracle.unfence();
+        assert_eq!(oracle.pending_writes(0), 1);
+        assert_eq!(oracle.begin_write(1, 0, &[2; SIZE], false), None);
+        oracle.fence(1);
+        oracle
+            .written(late, 0, &[1; SIZE], false)
+            .expect("in charge");
+        oracle.read(waiting, 0, &[1; SIZE]).expect("in charge");
+        read(&mut oracle, 0, &[1; SIZE]).expect("in charge");
         read(&mut oracle, 0, &[0; SIZE]).expect_err("overwritten");
     }
 }

@@ -14,7 +14,7 @@ use super::client::{Client, Load, Mix, Reply, Storage};
 use super::disks::{self, Chunk};
 use super::oracle::Oracle;
 use super::setup::{Setup, clear_runtime_directories, socket};
-use super::{Attack, Settings};
+use super::{Attack, Pause, Settings};
 use crate::matrix::Layout;
 use crate::stall::StallWatch;
 use crate::violation::{During as _, Violation};
@@ -31,6 +31,7 @@ pub(super) struct Outcome {
     pub(super) excuses: BTreeMap<&'static str, u64>,
     /// Numbers of failed I/Os and closed connections under load.
     pub(super) failures: (u64, u64),
+    pub(super) takeovers: Vec<Pause>,
     /// `true` if a stall of the machine has ended the run.
     pub(super) is_stalled: bool,
     /// The violation, and the directory that was kept.
@@ -43,6 +44,8 @@ pub(super) struct Run<'a> {
     pub(super) storage: Storage,
     pub(super) rng: Rng,
     excuses: BTreeMap<&'static str, u64>,
+    /// Pauses of the takeovers so far.
+    pub(super) takeovers: Vec<Pause>,
     /// Durable content of each backing file, as of the last flush that determined it.
     durable: Vec<Vec<u8>>,
     /// Clients to be stopped with the run.
@@ -80,6 +83,7 @@ impl<'a> Run<'a> {
                     verified: 0,
                     excuses: BTreeMap::new(),
                     failures: (0, 0),
+                    takeovers: Vec::new(),
                     is_stalled: false,
                     broken: Some((violation, PathBuf::new())),
                 };
@@ -92,6 +96,7 @@ impl<'a> Run<'a> {
         let Run {
             deployment,
             excuses,
+            takeovers,
             ..
         } = run;
         // A stall is a reason for an error or a timeout, but not for wrong content.
@@ -110,6 +115,7 @@ impl<'a> Run<'a> {
             verified,
             excuses,
             failures,
+            takeovers,
             is_stalled,
             broken,
         }
@@ -135,6 +141,7 @@ impl<'a> Run<'a> {
             setup,
             rng,
             excuses: BTreeMap::new(),
+            takeovers: Vec::new(),
             durable: Vec::new(),
             seed,
         })
@@ -223,7 +230,12 @@ impl<'a> Run<'a> {
 
     /// Reads every block with a new client. Every read must succeed.
     pub(super) fn read_all(&self, when: &str) -> Result<(), Violation> {
-        let failed = self.failed_reads().during(when)?;
+        self.read_all_of(&self.storage, when)
+    }
+
+    /// As [`Self::read_all`], at another front end.
+    pub(super) fn read_all_of(&self, storage: &Storage, when: &str) -> Result<(), Violation> {
+        let failed = self.failed_reads_of(storage).during(when)?;
         Violation::unless(
             failed.is_empty(),
             format!("every block to be read {when}"),
@@ -233,8 +245,12 @@ impl<'a> Run<'a> {
 
     /// Reads every block with a new client, and returns the numbers of those whose reads fail.
     pub(super) fn failed_reads(&self) -> Result<Vec<u64>, Violation> {
+        self.failed_reads_of(&self.storage)
+    }
+
+    fn failed_reads_of(&self, storage: &Storage) -> Result<Vec<u64>, Violation> {
         let size = self.form().block_size;
-        let mut client = self.storage.connect()?;
+        let mut client = storage.connect()?;
         let mut failed = Vec::new();
         let began = Instant::now();
         for block in 0..self.form().blocks {

@@ -18,10 +18,9 @@ use crate::violation::Violation;
 const CONTROL_TIMEOUT: &str = "8";
 /// Seconds after which a service fails I/Os.
 pub(super) const IO_TIMEOUT: u64 = 20;
-const FRONT_END_TIMEOUTS: FrontEndTimeouts = FrontEndTimeouts {
-    control: "30",
-    reconnect: "60",
-};
+/// Seconds after which a front end considers a service failed, and for which its I/Os wait for the next one.
+const FRONT_END_CONTROL_TIMEOUT: &str = "30";
+const RECONNECT_TIMEOUT: &str = "60";
 /// softdoca's environment variables for the runtime directory and the address of a machine.
 const RUNTIME_DIR: &str = "SOFTDOCA_RUNTIME_DIR";
 const ADDRESS: (&str, &str) = ("SOFTDOCA_ADDRESS", "127.0.0.1");
@@ -42,6 +41,8 @@ pub(super) struct Setup<'a> {
     pub(super) service_layout: Option<Layout>,
     /// Value of `--logical-block-size`.
     pub(super) logical_block_size: Option<usize>,
+    /// Seconds for which I/Os of a front end wait for a service.
+    pub(super) reconnect_timeout: &'static str,
     /// Script that becomes the target, as `sh -c SCRIPT sh PROGRAM ...`.
     pub(super) target_script: Option<String>,
     /// `true` if the script adds the flag for the backing file.
@@ -62,6 +63,7 @@ impl<'a> Setup<'a> {
             reached: None,
             service_layout: None,
             logical_block_size: (form.layout == Layout::Gga).then_some(form.block_size),
+            reconnect_timeout: RECONNECT_TIMEOUT,
             target_script: None,
             has_disk_of_script: false,
             boots: has_machines.then(|| boots.collect()),
@@ -136,20 +138,51 @@ impl<'a> Setup<'a> {
         ports: &[u16],
         socket: &Path,
     ) -> Result<(Command, Command), Violation> {
-        let sandbox = &deployment.sandbox;
-        let channel = format!("{}-second", sandbox.channel());
-        let (layout, service) = (self.form.layout, self.service(self.form.layout)?);
+        let channel = format!("{}-second", deployment.sandbox.channel());
         Ok((
-            sandbox.service(service, layout, ports, &channel),
-            sandbox.initiator(self.front_end(socket), &channel),
+            self.service_at(deployment, ports, &channel)?,
+            self.front_end_at(deployment, socket, &channel),
         ))
+    }
+
+    /// Complete command of a service with this channel that reaches the targets at these ports.
+    pub(super) fn service_at(
+        &self,
+        deployment: &Deployment,
+        ports: &[u16],
+        channel: &str,
+    ) -> Result<Command, Violation> {
+        let (layout, service) = (self.form.layout, self.service(self.form.layout)?);
+        Ok(deployment.sandbox.service(service, layout, ports, channel))
+    }
+
+    /// Complete command of a front end of the service with this channel, which serves at this socket.
+    pub(super) fn front_end_at(
+        &self,
+        deployment: &Deployment,
+        socket: &Path,
+        channel: &str,
+    ) -> Command {
+        let command = self.front_end(socket);
+        deployment.sandbox.initiator(command, channel)
+    }
+
+    /// `doca-storage set`, for commands to the service with this control socket.
+    pub(super) fn control(&self, words: &[&str], socket: &Path) -> Command {
+        let mut command = Command::new(&self.settings.front_end);
+        command.arg("set").args(words).arg("--socket").arg(socket);
+        command
     }
 
     fn front_end(&self, socket: &Path) -> Command {
         let mut command = Command::new(&self.settings.front_end);
         command.arg("nbd");
         let cpu = self.settings.cpu(0);
-        processes::complete_front_end(&mut command, &cpu, FRONT_END_TIMEOUTS, socket);
+        let timeouts = FrontEndTimeouts {
+            control: FRONT_END_CONTROL_TIMEOUT,
+            reconnect: self.reconnect_timeout,
+        };
+        processes::complete_front_end(&mut command, &cpu, timeouts, socket);
         self.on_machine_of_service(command)
     }
 
