@@ -19,8 +19,12 @@ use wire::control::{
 
 use crate::failure::{Failure, text_of_peer};
 
-/// Additional pause after each refusal by a service that takes over at the same time.
+/// First pause after a refusal by a service that takes over at the same time. It doubles, so that it soon exceeds the time
+/// that targets need to answer.
 const YIELD: Duration = Duration::from_millis(50);
+
+/// Maximum number of times that the pause doubles.
+const LONGEST_YIELD: u32 = 7;
 
 /// Reservation of a storage for one process of a service.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -326,8 +330,8 @@ impl Holder {
                 // The first refusals are those of earlier holders.
                 let rivalry = state.refusals / (1 + state.targets.len() as u32);
                 state.refusals += 1;
-                if newer.holder > self.id {
-                    Ok(YIELD * rivalry)
+                if newer.holder > self.id && rivalry != 0 {
+                    Ok(YIELD * (1 << (rivalry - 1).min(LONGEST_YIELD)))
                 } else {
                     Ok(Duration::ZERO)
                 }

@@ -64,6 +64,9 @@ impl Protocol {
     }
 }
 
+/// Message id of a message that answers no request.
+const UNSOLICITED: u32 = 0;
+
 /// Checks that `response` answers the request with this id and has the expected type.
 ///
 /// # Errors
@@ -74,6 +77,12 @@ pub fn expect_response(
     message_id: u32,
     expected: MessageType,
 ) -> Result<Payload, Failure> {
+    // An error without a request says why the peer ends the session.
+    if let Payload::ErrorResponse(error) = &response.payload
+        && response.message_id == UNSOLICITED
+    {
+        return Err(error.clone().into());
+    }
     if response.message_id != message_id {
         let came = response.payload.message_type();
         return Err(Failure::unexpected(format!(

@@ -193,6 +193,13 @@ impl RejoinAttempts {
                             self.reported = None;
                             session.handle(Event::Rejoined { target, identity }, now);
                         }
+                        // Reserved for another service, which needs as many targets: they do not come back.
+                        Err(failure)
+                            if failure.code == ErrorCode::NOT_PERMITTED
+                                && is_short_of_targets(degraded_mode, session) =>
+                        {
+                            session.handle(Event::Failed(failure), now);
+                        }
                         Err(failure) => {
                             if refused || self.reported.as_ref() == Some(&failure) {
                                 tracing::debug!("{failure}");
@@ -253,6 +260,16 @@ impl RejoinAttempts {
         }
         any
     }
+}
+
+/// Returns `true` if fewer targets are left than a session needs.
+fn is_short_of_targets<L: Layout>(
+    degraded_mode: &mut dyn DegradedMode,
+    session: &Session<L>,
+) -> bool {
+    let targets = 0..L::TARGETS.len();
+    let left = targets.filter(|&target| !degraded_mode.is_lost(target));
+    left.count() < session.quorum()
 }
 
 fn other_lost(name: &str) -> Failure {

@@ -200,6 +200,12 @@ impl<L: Layout> Session<L> {
         self
     }
 
+    /// Number of targets without which no session begins.
+    #[must_use]
+    pub fn quorum(&self) -> usize {
+        self.layout.quorum()
+    }
+
     /// Release used by initiator and targets, from the init request on.
     #[must_use]
     pub fn release(&self) -> Release {
