@@ -354,7 +354,10 @@ pub fn run<S: Service>(
             None => channel,
         }
     };
-    let mut were_offline = vec![false; addresses.len()];
+    let mut previous = Previous {
+        were_offline: vec![false; addresses.len()],
+        maintains_after: MAINTAINS_AFTER,
+    };
     application::serve(limit, environment, || {
         loop {
             if let Some(holder) = holder {
@@ -369,7 +372,7 @@ pub fn run<S: Service>(
                 session: Session::new(layout.clone(), cpu_count, flags.control_timeout())
                     .with_limits(flags.init_limits)
                     .with_protocol(flags.protocol.protocol)
-                    .with_offline(were_offline.clone()),
+                    .with_offline(previous.were_offline.clone()),
                 refused: Quota::refused_requests(),
                 troubles: vec![Trouble::default(); addresses.len()],
                 job: JobRunner::default(),
@@ -384,10 +387,11 @@ pub fn run<S: Service>(
                 awaited: None,
                 quiet_until: None,
                 has_client_left: false,
+                maintains_after: previous.maintains_after,
                 maintains_at: None,
                 has_client_waiting: false,
             };
-            match app.run(environment, &mut were_offline)? {
+            match app.run(environment, &mut previous)? {
                 Ended::Served(reports) => {
                     report(reports);
                     return Ok(());
@@ -401,6 +405,13 @@ pub fn run<S: Service>(
     })
 }
 
+/// What a session leaves for the next one.
+struct Previous {
+    /// By target: `true` if the session ended without it.
+    were_offline: Vec<bool>,
+    maintains_after: Duration,
+}
+
 /// End of a successful session.
 enum Ended<R> {
     /// With the workers' reports.
@@ -412,6 +423,9 @@ enum Ended<R> {
 /// Time without an initiator after which the service maintains its storage: longer than a front end needs to connect
 /// again.
 const MAINTAINS_AFTER: Duration = Duration::from_secs(2);
+
+/// As [`MAINTAINS_AFTER`], at most, after maintenance that was not possible: it doubles.
+const LONGEST_MAINTAINS_AFTER: Duration = Duration::from_secs(60);
 
 /// Interval between polls of the reservations of a service that another one has taken over from.
 const FENCED_POLL: Duration = Duration::from_millis(100);
@@ -478,6 +492,8 @@ struct App<'a, S: Service> {
     awaited: Option<Awaited>,
     /// Deadline for the service to become quiet, while the session waits for that.
     quiet_until: Option<Instant>,
+    /// Time without an initiator after which maintenance begins.
+    maintains_after: Duration,
     /// Time at which maintenance begins, unless an initiator connects before.
     maintains_at: Option<Instant>,
     /// `true` if an initiator waits for the end of maintenance.
@@ -499,7 +515,7 @@ impl<S: Service> App<'_, S> {
     fn run(
         mut self,
         environment: &Environment,
-        were_offline: &mut [bool],
+        previous: &mut Previous,
     ) -> Result<Ended<<S::DataPath as DataPath>::Report>, Broken> {
         let result = self.serve(environment);
         let ended_well = result.is_ok() && !self.session.is_closing();
@@ -507,9 +523,14 @@ impl<S: Service> App<'_, S> {
         let is_interrupted = self.shutdown.is_requested() && !self.session.has_served();
         let begun = self.session.has_client() && !is_interrupted;
         let is_maintenance = self.session.is_maintenance();
-        for (target, was_offline) in were_offline.iter_mut().enumerate() {
+        for (target, was_offline) in previous.were_offline.iter_mut().enumerate() {
             *was_offline = self.session.is_without(target);
         }
+        previous.maintains_after = if is_maintenance && result.is_err() {
+            (self.maintains_after * 2).min(LONGEST_MAINTAINS_AFTER)
+        } else {
+            MAINTAINS_AFTER
+        };
         for storage in &mut self.storage {
             storage.flush(EXIT_TIMEOUT);
         }
@@ -632,7 +653,7 @@ impl<S: Service> App<'_, S> {
                 environment.announce_ready(format_args!("waiting for the {}", self.client.peer()));
                 let is_persistent = self.flags.sessions.sessions == SessionLimit::Forever;
                 if is_persistent && self.service.maintains() && !self.session.has_client() {
-                    self.maintains_at = Some(Instant::now() + MAINTAINS_AFTER);
+                    self.maintains_at = Some(Instant::now() + self.maintains_after);
                 }
             }
             // The client may have disconnected already, and is no longer needed.
