@@ -362,6 +362,7 @@ fn decode(message: &str, bytes: &[u8]) -> Result<Decoded, Violation> {
         "backing_header" => backing_header(bytes),
         "backing_superblock" => backing_superblock(bytes),
         "backing_loss" => backing_loss(bytes),
+        "backing_reservation" => backing_reservation(bytes),
         "backing_version_slot" => backing_version_slot(bytes),
         "backing_version_tail" => backing_version_tail(bytes),
         "stored_block" => whole_stored_block(bytes),
@@ -686,6 +687,22 @@ fn backing_version_tail(bytes: &[u8]) -> Result<Decoded, Violation> {
             ("checksum", tail.checksum.to_string()),
         ],
         encoded: tail.emit().to_vec(),
+    })
+}
+
+fn backing_reservation(bytes: &[u8]) -> Result<Decoded, Violation> {
+    let reservation = backing::Reservation::parse(bytes)?;
+    Ok(Decoded {
+        values: vec![
+            ("magic", format!("{:#x}", backing::Reservation::MAGIC)),
+            ("sequence", reservation.sequence.to_string()),
+            ("generation", reservation.generation.to_string()),
+            ("holder_high", reservation.holder_high.to_string()),
+            ("holder_low", reservation.holder_low.to_string()),
+            ("name_length", reservation.name_length.to_string()),
+            ("checksum", reservation.checksum.to_string()),
+        ],
+        encoded: reservation.emit().to_vec(),
     })
 }
 

@@ -128,6 +128,19 @@ pub(crate) fn read(file: &File, name: &str) -> Result<Places<StoredReservation>,
 mod tests {
     use super::*;
 
+    /// `conformance/vectors/backing_reservation.toml`, with its name.
+    #[test]
+    fn record_matches_the_vector() {
+        let holder = 0x0102_0304_0506_0708_f1f2_f3f4_f5f6_f7f8;
+        let reservation = Reservation::new(6, holder, "b on dpu-1").expect("a generation");
+        let bytes = StoredReservation::new(&reservation).emit(31);
+        assert_eq!(
+            bytes[Stored::SIZE - 4..Stored::SIZE],
+            0xa4cc_013c_u32.to_be_bytes()
+        );
+        assert_eq!(&bytes[Stored::SIZE..][..10], b"b on dpu-1");
+    }
+
     #[test]
     fn record_carries_every_field_and_a_changed_byte_is_found() {
         let longest = "n".repeat(MAX_HOLDER_NAME);
