@@ -432,7 +432,8 @@ fn answer_received_while_the_service_was_stopped_is_in_time() {
 #[test]
 fn second_stopped_target_is_not_detached() {
     for (first, second) in [(0, 1), (1, 2), (2, 0)] {
-        let mut load = Load::new(2_000_000_000, &["--control-timeout", "5"]);
+        // It also limits the set-up of the session, which takes seconds on a busy machine.
+        let mut load = Load::new(2_000_000_000, &["--control-timeout", "15"]);
         wait_for_io(&load.initiator);
         load.targets[first].signal(Signal::STOP);
         load.targets[second].signal(Signal::STOP);
