@@ -5,8 +5,8 @@
 //!
 //! Decoding never panics, never reads past the input, and allocates memory only in proportion to the input (blobs share
 //! the frame's memory). Unknown types and values, lengths over their limits, and bytes after the last field are
-//! refused. Invalid UTF-8 is not refused but replaced by U+FFFD, because the only text is the explanation of an error,
-//! which must not be lost.
+//! refused. Invalid UTF-8 is not refused but replaced by U+FFFD, because texts are for users only: explanations of
+//! errors, which must not be lost, and names.
 
 use bytes::{Bytes, BytesMut};
 

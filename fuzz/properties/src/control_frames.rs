@@ -319,11 +319,15 @@ trait ReplacedText {
 }
 
 impl ReplacedText for Message {
-    /// Returns `true` for an error message whose text, at the end of its frame, was not UTF-8.
+    /// Returns `true` for a message whose text, at the end of its frame, was not UTF-8.
     fn has_replaced_text(&self, frame: &[u8]) -> bool {
-        const TEXT: usize = Message::HEADER_SIZE + 8;
-        matches!(self.payload, wire::control::Payload::ErrorResponse(_))
-            && std::str::from_utf8(&frame[TEXT..]).is_err()
+        let text = match self.payload {
+            Payload::ErrorResponse(_) => 8,
+            Payload::ReserveStorageRequest(_) => 36,
+            Payload::ReservedStorageResponse(_) => 48,
+            _ => return false,
+        };
+        std::str::from_utf8(&frame[Message::HEADER_SIZE + text..]).is_err()
     }
 }
 
