@@ -10,7 +10,7 @@ use doca::{
     Event, Pe, Representor,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use wire::control::{ErrorResponse, FrameDecoder, Message, Payload};
+use wire::control::{FrameDecoder, Message};
 
 use super::{ChannelEvent, ControlChannel, Interest, Opens, not_connected, refusal};
 use crate::budget::{Deadline, Quota, WAITING_CONNECTIONS};
@@ -301,14 +301,7 @@ impl ComchServerChannel {
     /// Sends an unsolicited error. The client has a short time to disconnect by itself.
     fn reject(&mut self, connection: Connection, failure: &Failure) {
         REFUSED_CONNECTIONS.increment();
-        let message = Message {
-            message_id: 0,
-            correlation_id: 0,
-            payload: Payload::ErrorResponse(ErrorResponse {
-                error_code: failure.code.0,
-                message: failure.message.clone(),
-            }),
-        };
+        let message = failure.unsolicited();
         self.pe.touch();
         if let Err(error) = self.server.send(&connection, &message.encode_to_vec()) {
             tracing::debug!("the refusal was not sent: {error}");

@@ -62,6 +62,19 @@ impl Failure {
         self
     }
 
+    /// Builds an error response that answers no request, for a peer whose connection is closed because of this failure.
+    #[must_use]
+    pub fn unsolicited(&self) -> Message {
+        Message {
+            message_id: 0,
+            correlation_id: 0,
+            payload: Payload::ErrorResponse(ErrorResponse {
+                error_code: self.code.0,
+                message: self.message.clone(),
+            }),
+        }
+    }
+
     /// Builds the error response to `request`.
     #[must_use]
     pub fn response_to(&self, request: &Message) -> Message {

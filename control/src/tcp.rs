@@ -17,7 +17,7 @@ mod tests {
 
     use doca::ErrorCode;
     use rustix::net::{AddressFamily, SocketType};
-    use wire::control::{ErrorResponse, FrameDecoder, Message, Payload};
+    use wire::control::{ErrorResponse, FrameDecoder, Message, Payload, StorageDetails};
 
     use super::client::{RETRY, Untried};
     use super::*;
@@ -160,24 +160,38 @@ mod tests {
     /// A client may disconnect between a poll of its connection and the accept of the next client.
     #[test]
     fn client_that_is_accepted_after_the_last_has_hung_up_is_served() {
-        let (mut server, address) = server();
-        let mut first = TcpClientChannel::connect(address);
-        begin(&mut first, &mut server, 0);
-        drop(first);
-        let deadline = Instant::now() + TIMEOUT;
-        while !server.client.as_ref().expect("a client").has_hung_up() {
-            assert!(Instant::now() < deadline, "its end does not arrive");
+        let storage = StorageDetails {
+            total_size: 4096,
+            block_size: 512,
+        };
+        for takes_reservations in [false, true] {
+            let (mut server, address) = server();
+            if takes_reservations {
+                server = server.with_reservations(storage.clone(), None);
+            }
+            let mut first = TcpClientChannel::connect(address);
+            begin(&mut first, &mut server, 0);
+            drop(first);
+            let deadline = Instant::now() + TIMEOUT;
+            while !server.client.as_ref().expect("a client").has_hung_up() {
+                assert!(Instant::now() < deadline, "its end does not arrive");
+            }
+            let mut second = TcpClientChannel::connect(address);
+            assert_eq!(next(&mut second), Ok(ChannelEvent::Connected));
+            second.send(&request(1)).expect("sent");
+            assert!(server.accept());
+            assert_eq!(server.begin(), None, "the first session has not ended");
+            // A request of the first client is being processed.
+            server.pause(true);
+            std::thread::sleep(Duration::from_millis(20));
+            assert_eq!(server.poll(), Ok(None));
+            server.pause(false);
+            assert_eq!(next(&mut server), Ok(ChannelEvent::Closed));
+            server.next_client(Duration::ZERO);
+            assert_eq!(next(&mut server), Ok(ChannelEvent::Connected));
+            let first_request = ChannelEvent::Message(request(1));
+            assert_eq!(server.poll(), Ok(Some(first_request)));
         }
-        let mut second = TcpClientChannel::connect(address);
-        assert_eq!(next(&mut second), Ok(ChannelEvent::Connected));
-        second.send(&request(1)).expect("sent");
-        assert!(server.accept());
-        assert_eq!(server.begin(), None, "the first session has not ended");
-        assert_eq!(next(&mut server), Ok(ChannelEvent::Closed));
-        server.next_client(Duration::ZERO);
-        assert_eq!(next(&mut server), Ok(ChannelEvent::Connected));
-        let first_request = ChannelEvent::Message(request(1));
-        assert_eq!(server.poll(), Ok(Some(first_request)));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use doca::ErrorCode;
 use rustls::ServerConfig;
-use wire::control::{ErrorResponse, Message, Payload, StorageDetails};
+use wire::control::{Message, Payload, StorageDetails};
 
 use super::stream::MessageStream;
 use super::transport::Transport;
@@ -219,7 +219,7 @@ impl TcpServerChannel {
     }
 
     /// Puts the [requested reservation](Self::requested_reservation) in force, answers the request, and disconnects the
-    /// earlier holder. `persist` stores the reservation durably; if it fails, the earlier one stays in force.
+    /// earlier holder. `persist` stores a new reservation durably; if it fails, the earlier one stays in force.
     pub fn reserve(&mut self, persist: impl FnOnce(&Reservation) -> Result<(), Failure>) {
         let Some(reservations) = &mut self.reservations else {
             return;
@@ -229,9 +229,15 @@ impl TcpServerChannel {
         let Some((waiting, (request, reservation))) = requested else {
             return;
         };
-        let answer = match persist(&reservation) {
+        let is_new = reservations.in_force.as_ref() != Some(&reservation);
+        let stored = if is_new {
+            persist(&reservation)
+        } else {
+            Ok(())
+        };
+        let answer = match stored {
             Ok(()) => {
-                if reservations.in_force.as_ref() != Some(&reservation) {
+                if is_new {
                     tracing::info!("reserved for {reservation}");
                 }
                 waiting.reserved = Some(reservation.clone());
@@ -314,7 +320,7 @@ impl TcpServerChannel {
     /// Reports to the client why its session ends.
     pub fn reject_client(&mut self, failure: &Failure) {
         if let Some(client) = &mut self.client
-            && let Err(failure) = client.send(&unsolicited(failure))
+            && let Err(failure) = client.send(&failure.unsolicited())
         {
             tracing::debug!("{}: {failure}", client.peer());
         }
@@ -369,10 +375,7 @@ impl TcpServerChannel {
         };
         // The session of a client that has disconnected is about to end: the next client waits for that. The client
         // may have disconnected since it was polled.
-        let is_further = self
-            .client
-            .as_ref()
-            .is_some_and(|client| !client.has_hung_up());
+        let is_further = self.serves();
         if is_further && self.reservations.is_none() {
             refuse(stream);
             return true;
@@ -398,30 +401,6 @@ impl TcpServerChannel {
         true
     }
 
-    /// Handles the requests of connections that were made during a client's session: only one that reserves the storage
-    /// is not refused.
-    fn hear_further(&mut self) {
-        let now = Instant::now();
-        let mut index = 0;
-        while let Some(waiting) = self.waiting.get_mut(index) {
-            let heard = waiting.first_request(self.opens, self.reservations.as_ref(), now);
-            match heard {
-                Ok(None) => index += 1,
-                Ok(Some(_)) => {
-                    let waiting = self.waiting.remove(index);
-                    self.connections.release(waiting.address);
-                    refuse(waiting.stream);
-                }
-                Err(failure) if failure.code == ErrorCode::TIME_OUT => {
-                    let waiting = self.waiting.remove(index);
-                    self.connections.release(waiting.address);
-                    refuse(waiting.stream);
-                }
-                Err(failure) => self.end_waiting(index, &failure),
-            }
-        }
-    }
-
     /// Closes the oldest waiting connection from this address: a client sends its request as soon as it is connected.
     fn displace(&mut self, address: IpAddr) {
         // Connections are in order of arrival: see `begin`.
@@ -435,16 +414,29 @@ impl TcpServerChannel {
 
     /// Reports to a waiting connection why it is not served, and closes it.
     fn end_waiting(&mut self, index: usize, failure: &Failure) {
+        let stream = self.remove_waiting(index);
+        tracing::info!("{}: {failure}", stream.peer());
+        reject(stream, failure);
+    }
+
+    fn remove_waiting(&mut self, index: usize) -> MessageStream {
         // `remove`, not `swap_remove`, to keep the order of the other connections.
         let waiting = self.waiting.remove(index);
         self.connections.release(waiting.address);
-        tracing::info!("{}: {failure}", waiting.stream.peer());
-        reject(waiting.stream, failure);
+        waiting.stream
     }
 
-    /// Makes the first waiting connection that has sent a session-opening request the client, if there is none.
+    /// Returns `true` while there is a client that has not disconnected.
+    fn serves(&self) -> bool {
+        (self.client.as_ref()).is_some_and(|client| !client.has_hung_up())
+    }
+
+    /// Makes the first waiting connection that has sent a session-opening request the client, if there is none. During the
+    /// session of a client, refuses such requests, and connections that do not reserve the storage in time.
     pub(super) fn begin(&mut self) -> Option<ChannelEvent> {
-        if self.client.is_some() {
+        let has_client = self.client.is_some();
+        // The session of a client that has disconnected is about to end: other clients wait for that.
+        if self.waiting.is_empty() || has_client && !self.serves() {
             return None;
         }
         let now = Instant::now();
@@ -452,6 +444,10 @@ impl TcpServerChannel {
         while let Some(waiting) = self.waiting.get_mut(index) {
             match waiting.first_request(self.opens, self.reservations.as_ref(), now) {
                 Ok(None) => index += 1,
+                Ok(Some(_)) if has_client => refuse(self.remove_waiting(index)),
+                Err(failure) if has_client && failure.code == ErrorCode::TIME_OUT => {
+                    refuse(self.remove_waiting(index));
+                }
                 Ok(Some(request)) => {
                     let waiting = self.waiting.swap_remove(index);
                     self.connections.release(waiting.address);
@@ -482,19 +478,8 @@ fn refuse(client: MessageStream) {
 fn reject(mut client: MessageStream, failure: &Failure) {
     REFUSED_CONNECTIONS.increment();
     tracing::debug!("{}: {failure}", client.peer());
-    if let Err(failure) = client.send(&unsolicited(failure)) {
+    if let Err(failure) = client.send(&failure.unsolicited()) {
         tracing::debug!("{}: {failure}", client.peer());
-    }
-}
-
-fn unsolicited(failure: &Failure) -> Message {
-    Message {
-        message_id: 0,
-        correlation_id: 0,
-        payload: Payload::ErrorResponse(ErrorResponse {
-            error_code: failure.code.0,
-            message: failure.message.clone(),
-        }),
     }
 }
 
@@ -530,10 +515,6 @@ impl ControlChannel for TcpServerChannel {
             if !self.accept() {
                 break;
             }
-        }
-        if self.client.is_some() {
-            self.hear_further();
-            return Ok(None);
         }
         Ok(self.begin())
     }
