@@ -356,10 +356,8 @@ impl Server {
     /// Puts a requested reservation in force, if there is one.
     fn reserve(&self, channel: &mut TcpServerChannel) {
         channel.reserve(|reservation| match self.file() {
-            Some(file) if file.reservation().as_ref() != Some(reservation) => {
-                file.write_reservation(reservation)
-            }
-            _ => Ok(()),
+            Some(file) => file.write_reservation(reservation),
+            None => Ok(()),
         });
     }
 

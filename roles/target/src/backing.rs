@@ -19,13 +19,10 @@ use doca::ErrorCode;
 use role_common::superblock::no_random_number;
 use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, OFlags, StatxFlags, makedev};
 use rustix::io::Errno;
-use wire::backing::{
-    CONTENT_OFFSET, HEADER_SIZE, Header, LOSS_OFFSET, Loss, RECORD_OFFSETS, RECORD_SIZE,
-    TAIL_OFFSETS, VersionTail,
-};
+use wire::backing::{CONTENT_OFFSET, HEADER_SIZE, Header, LOSS_OFFSET, Loss, RECORD_OFFSETS};
 
 use crate::content::{Content, Geometry, io_failure};
-use crate::metadata::{Boot, Medium, Places, StoredSuperblock, checksum};
+use crate::metadata::{Boot, Medium, Places, Record, StoredSuperblock, checksum};
 use crate::reservation::{self, StoredReservation};
 use crate::versions::{Log, SlotArea, Tail, parse_slot};
 
@@ -398,25 +395,39 @@ impl BackingFile {
     ///
     /// The medium failed. Either superblock may be found at the next start; no further ones are accepted.
     pub fn write_superblock(&self, stored: &StoredSuperblock) -> Result<(), Failure> {
+        self.write_record("the superblock", &mut self.places(), stored)
+    }
+
+    /// Stores a record durably. A failure is one of the medium.
+    fn write_record<R: Record>(
+        &self,
+        what: &str,
+        places: &mut Places<R>,
+        record: &R,
+    ) -> Result<(), Failure> {
         self.check_medium()?;
-        let mut places = self.places();
         let written = self
             .verify_size()
-            .and_then(|()| places.write(&self.file, stored))
+            .and_then(|()| places.write(&self.file, record))
             .and_then(|()| self.verify_path());
-        if let Err(error) = written {
-            self.health.fail(format_args!("the superblock: {error}"));
-            return Err(io_failure("the superblock", &error).context(&self.name));
-        }
-        Ok(())
+        written.map_err(|error| {
+            self.health.fail(format_args!("{what}: {error}"));
+            io_failure(what, &error).context(&self.name)
+        })
     }
 
     /// The reservation of the storage, if it was ever reserved.
     #[must_use]
     pub fn reservation(&self) -> Option<Reservation> {
-        let places = self.reservations.lock();
-        let places = places.unwrap_or_else(PoisonError::into_inner);
-        places.newest().and_then(|stored| stored.reservation())
+        let stored = self.reservations().newest()?;
+        stored.reservation()
+    }
+
+    fn reservations(&self) -> std::sync::MutexGuard<'_, Places<StoredReservation>> {
+        // A panic under the lock leaves consistent data.
+        self.reservations
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Stores a reservation durably.
@@ -425,18 +436,8 @@ impl BackingFile {
     ///
     /// The medium has failed.
     pub fn write_reservation(&self, reservation: &Reservation) -> Result<(), Failure> {
-        self.check_medium()?;
-        let places = self.reservations.lock();
-        let mut places = places.unwrap_or_else(PoisonError::into_inner);
-        let written = self
-            .verify_size()
-            .and_then(|()| places.write(&self.file, &StoredReservation::new(reservation)))
-            .and_then(|()| self.verify_path());
-        if let Err(error) = written {
-            self.health.fail(format_args!("the reservation: {error}"));
-            return Err(io_failure("the reservation", &error).context(&self.name));
-        }
-        Ok(())
+        let stored = StoredReservation::new(reservation);
+        self.write_record("the reservation", &mut self.reservations(), &stored)
     }
 
     /// Makes all blocks durable.
@@ -589,16 +590,12 @@ pub(crate) fn read_superblocks(
     file: &File,
     name: &str,
 ) -> Result<Places<StoredSuperblock>, Failure> {
-    let mut places = [[0; RECORD_SIZE]; 2];
-    for (bytes, offset) in places.iter_mut().zip(RECORD_OFFSETS) {
-        file.read_exact_at(bytes, offset)
-            .map_err(|error| io_failure(name, &error))?;
-    }
     let mut damaged = 0;
-    let places = Places::new(&places, |why| {
+    let places = Places::read(file, |why| {
         damaged += 1;
         tracing::warn!("{name}: a superblock is damaged: {why}");
-    });
+    })
+    .map_err(|error| io_failure(name, &error))?;
     if damaged == RECORD_OFFSETS.len() {
         // Not treated as blank, because targets without superblocks form a new set.
         return Err(Failure::invalid(format!(
@@ -620,13 +617,10 @@ pub(crate) fn read_versions(
     block_size: u32,
 ) -> Result<(Log, Places<Tail>), Failure> {
     let failed = |error: io::Error| io_failure(name, &error);
-    let mut places = [[0; VersionTail::SIZE]; 2];
-    for (bytes, offset) in places.iter_mut().zip(TAIL_OFFSETS) {
-        file.read_exact_at(bytes, offset).map_err(failed)?;
-    }
-    let places = Places::<Tail>::new(&places, |why| {
+    let places = Places::<Tail>::read(file, |why| {
         tracing::warn!("{name}: a tail of versions is damaged: {why}");
-    });
+    })
+    .map_err(failed)?;
     let tail = places.newest().unwrap_or_default();
     let (slot_size, count) = (slots.slot_size as usize, slots.count);
     let mut found = Vec::new();

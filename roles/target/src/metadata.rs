@@ -310,7 +310,10 @@ pub trait Record: Copy {
     const OFFSETS: [u64; 2];
 
     /// Bytes of a record.
-    type Bytes: AsRef<[u8]>;
+    type Bytes: AsRef<[u8]> + AsMut<[u8]>;
+
+    /// Bytes of a place without a record: zeros.
+    const BLANK: Self::Bytes;
 
     /// Encodes the record with this sequence number, which is at least 1.
     fn emit(&self, sequence: u64) -> Self::Bytes;
@@ -327,6 +330,8 @@ impl Record for StoredSuperblock {
     const OFFSETS: [u64; 2] = RECORD_OFFSETS;
 
     type Bytes = [u8; RECORD_SIZE];
+
+    const BLANK: Self::Bytes = [0; RECORD_SIZE];
 
     fn emit(&self, sequence: u64) -> Self::Bytes {
         emit(sequence, self)
@@ -367,6 +372,19 @@ impl<R: Record> Places<R> {
             }
         }
         found
+    }
+
+    /// As [`new`](Self::new), from a file.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read.
+    pub(crate) fn read(file: &File, damaged: impl FnMut(Failure)) -> io::Result<Self> {
+        let mut places = [R::BLANK, R::BLANK];
+        for (bytes, offset) in places.iter_mut().zip(R::OFFSETS) {
+            file.read_exact_at(bytes.as_mut(), offset)?;
+        }
+        Ok(Self::new(&places, damaged))
     }
 
     /// The newest valid record, if there is one.

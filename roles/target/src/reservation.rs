@@ -1,7 +1,6 @@
 //! The storage's reservation for one service, in one of two places of the backing file, or in memory with the blocks.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt as _;
 
 use control::Failure;
 use control::reservation::Reservation;
@@ -58,6 +57,8 @@ impl Record for StoredReservation {
 
     type Bytes = [u8; RESERVATION_SIZE];
 
+    const BLANK: Self::Bytes = [0; RESERVATION_SIZE];
+
     fn emit(&self, sequence: u64) -> Self::Bytes {
         let mut record = Stored {
             sequence,
@@ -105,16 +106,12 @@ impl Record for StoredReservation {
 ///
 /// The file cannot be read, or both places are damaged.
 pub(crate) fn read(file: &File, name: &str) -> Result<Places<StoredReservation>, Failure> {
-    let mut places = [[0; RESERVATION_SIZE]; 2];
-    for (bytes, offset) in places.iter_mut().zip(RESERVATION_OFFSETS) {
-        file.read_exact_at(bytes, offset)
-            .map_err(|error| io_failure(name, &error))?;
-    }
     let mut damaged = 0;
-    let places = Places::new(&places, |why| {
+    let places = Places::read(file, |why| {
         damaged += 1;
         tracing::warn!("{name}: a reservation is damaged: {why}");
-    });
+    })
+    .map_err(|error| io_failure(name, &error))?;
     if damaged == RESERVATION_OFFSETS.len() {
         // Not treated as none, because a service that another one has taken over from would be served.
         return Err(Failure::invalid(format!(

@@ -141,6 +141,8 @@ impl Record for Tail {
 
     type Bytes = [u8; VersionTail::SIZE];
 
+    const BLANK: Self::Bytes = [0; VersionTail::SIZE];
+
     fn emit(&self, sequence: u64) -> Self::Bytes {
         let mut bytes = VersionTail {
             sequence,
