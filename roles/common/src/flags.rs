@@ -30,8 +30,9 @@ use metrics::MetricsAddress;
 pub use front_end::FrontEndFlags;
 pub use tls::{ClientTlsFlags, ServerTlsFlags};
 pub use values::{
-    LogLevel, SessionLimit, Timeout, channel_name, cpu, duration, listen_port, logical_block_size,
-    mebibytes, nonzero_u32, number_u32, server_address, size, size_u32, timeout,
+    DEFAULT_CHANNEL, LogLevel, SessionLimit, Timeout, channel_name, cpu, duration, listen_port,
+    logical_block_size, mebibytes, nonzero_u32, number_u32, server_address, size, size_u32,
+    timeout,
 };
 
 /// Heading of DOCA's general flags in the usage text.

@@ -35,7 +35,9 @@ use wire::release::Release;
 use crate::application::{self, Broken, Environment, SessionFlags, SessionLimit};
 use crate::control_socket::{ControlSocket, Operator};
 use crate::data_path::Limits;
-use crate::flags::{ClientTlsFlags, Timeout, channel_name, cpu, duration, timeout};
+use crate::flags::{
+    ClientTlsFlags, DEFAULT_CHANNEL, Timeout, channel_name, cpu, duration, timeout,
+};
 use crate::init_limits::InitLimits;
 use crate::jobs::{Completed, JobRunner, Outcome};
 use crate::protocol::ProtocolFlags;
@@ -138,7 +140,7 @@ pub struct ServiceFlags {
     pub cpu: Vec<u32>,
 
     /// Name of the Comch server that this service opens; initiators connect with the same name
-    #[arg(long, value_name = "NAME", default_value = "doca_storage_comch", value_parser = channel_name)]
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_CHANNEL, value_parser = channel_name)]
     pub command_channel_name: String,
 
     /// Timeout of a control operation, in seconds or with a unit such as 2m [default: 5]. If given, it also limits the
@@ -309,7 +311,8 @@ pub trait Service {
 }
 
 /// Serves sessions with the targets at `addresses`, one for each target of the layout, which are reserved for `holder`, if
-/// there is one. The flags limit the number of sessions; `service` creates a service for each session. `report` receives the workers' reports of a successful
+/// there is one. The flags limit the number of sessions; `service` creates a service for each session. `report` receives
+/// the workers' reports of a successful
 /// session.
 ///
 /// # Errors
@@ -387,11 +390,11 @@ pub fn run<S: Service>(
                 awaited: None,
                 quiet_until: None,
                 has_client_left: false,
-                maintains_after: previous.maintains_after,
+                previous: &mut previous,
                 maintains_at: None,
                 has_client_waiting: false,
             };
-            match app.run(environment, &mut previous)? {
+            match app.run(environment)? {
                 Ended::Served(reports) => {
                     report(reports);
                     return Ok(());
@@ -405,10 +408,11 @@ pub fn run<S: Service>(
     })
 }
 
-/// What a session leaves for the next one.
+/// State that a session passes to the next one.
 struct Previous {
     /// By target: `true` if the session ended without it.
     were_offline: Vec<bool>,
+    /// Time without an initiator after which maintenance begins.
     maintains_after: Duration,
 }
 
@@ -492,8 +496,8 @@ struct App<'a, S: Service> {
     awaited: Option<Awaited>,
     /// Deadline for the service to become quiet, while the session waits for that.
     quiet_until: Option<Instant>,
-    /// Time without an initiator after which maintenance begins.
-    maintains_after: Duration,
+    /// From the previous session, and for the next one.
+    previous: &'a mut Previous,
     /// Time at which maintenance begins, unless an initiator connects before.
     maintains_at: Option<Instant>,
     /// `true` if an initiator waits for the end of maintenance.
@@ -515,7 +519,6 @@ impl<S: Service> App<'_, S> {
     fn run(
         mut self,
         environment: &Environment,
-        previous: &mut Previous,
     ) -> Result<Ended<<S::DataPath as DataPath>::Report>, Broken> {
         let result = self.serve(environment);
         let ended_well = result.is_ok() && !self.session.is_closing();
@@ -523,11 +526,11 @@ impl<S: Service> App<'_, S> {
         let is_interrupted = self.shutdown.is_requested() && !self.session.has_served();
         let begun = self.session.has_client() && !is_interrupted;
         let is_maintenance = self.session.is_maintenance();
-        for (target, was_offline) in previous.were_offline.iter_mut().enumerate() {
+        for (target, was_offline) in self.previous.were_offline.iter_mut().enumerate() {
             *was_offline = self.session.is_without(target);
         }
-        previous.maintains_after = if is_maintenance && result.is_err() {
-            (self.maintains_after * 2).min(LONGEST_MAINTAINS_AFTER)
+        self.previous.maintains_after = if is_maintenance && result.is_err() {
+            (self.previous.maintains_after * 2).min(LONGEST_MAINTAINS_AFTER)
         } else {
             MAINTAINS_AFTER
         };
@@ -653,7 +656,7 @@ impl<S: Service> App<'_, S> {
                 environment.announce_ready(format_args!("waiting for the {}", self.client.peer()));
                 let is_persistent = self.flags.sessions.sessions == SessionLimit::Forever;
                 if is_persistent && self.service.maintains() && !self.session.has_client() {
-                    self.maintains_at = Some(Instant::now() + self.maintains_after);
+                    self.maintains_at = Some(Instant::now() + self.previous.maintains_after);
                 }
             }
             // The client may have disconnected already, and is no longer needed.
@@ -1071,12 +1074,13 @@ impl<S: Service> App<'_, S> {
     }
 
     fn create_worker(&mut self, index: u32, transaction_count: u32) -> Result<(), Failure> {
-        let client = self.client.connection();
-        let client = client.filter(|_| !self.session.is_maintenance());
-        if client.is_none() && !self.session.is_maintenance() {
-            let gone = "the initiator is gone";
-            return Err(Failure::new(ErrorCode::NOT_CONNECTED, gone));
-        }
+        let (client, limits) = if self.session.is_maintenance() {
+            (None, Limits::default())
+        } else {
+            let gone = || Failure::new(ErrorCode::NOT_CONNECTED, "the initiator is gone");
+            let client = self.client.connection().ok_or_else(gone)?;
+            (Some(client), self.flags.limits())
+        };
         // The session creates at most as many workers as there are CPUs.
         let core = usize::try_from(index)
             .ok()
@@ -1091,11 +1095,7 @@ impl<S: Service> App<'_, S> {
             transaction_count,
             features: self.session.features(),
             release: self.session.release(),
-            limits: if self.session.is_maintenance() {
-                Limits::default()
-            } else {
-                self.flags.limits()
-            },
+            limits,
             metrics: self.metrics.worker(core),
         })?;
         let waker = self.shutdown.waker().clone();

@@ -69,7 +69,7 @@ pub struct Flags {
     pub batch_size: Option<u32>,
 
     /// Name of the service's Comch server to connect to
-    #[arg(long, value_name = "NAME", default_value = "doca_storage_comch", value_parser = flags::channel_name)]
+    #[arg(long, value_name = "NAME", default_value = flags::DEFAULT_CHANNEL, value_parser = flags::channel_name)]
     pub command_channel_name: String,
 
     /// Timeout of control operations, in seconds or with a unit such as 2m

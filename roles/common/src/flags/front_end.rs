@@ -7,10 +7,7 @@ use control::Failure;
 
 use crate::console::counted;
 
-use super::{Timeout, channel_name, duration, timeout};
-
-/// Name of a service's Comch channel if no other is given.
-const DEFAULT_CHANNEL: &str = "doca_storage_comch";
+use super::{DEFAULT_CHANNEL, Timeout, channel_name, duration, timeout};
 
 /// Services of a storage, and how long a front end waits for them.
 #[derive(Clone, Debug, Args)]

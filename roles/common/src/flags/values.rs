@@ -298,6 +298,9 @@ pub fn listen_port(text: &str) -> Result<u16, String> {
 /// Maximum length of a Comch server name in bytes: DOCA's capability less the NUL.
 const LONGEST_CHANNEL_NAME: usize = 119;
 
+/// Name of a service's Comch channel if no other is given.
+pub const DEFAULT_CHANNEL: &str = "doca_storage_comch";
+
 /// Parses the name of a Comch server.
 ///
 /// # Errors

@@ -96,7 +96,7 @@ pub struct Session<L> {
     phase: Phase,
     step: Step,
     deadline: Option<Instant>,
-    /// The initiator's request being processed.
+    /// The initiator's request being processed, which is to be answered; `None` in maintenance.
     request: Option<Message>,
     ids: MessageIds,
     /// Outstanding requests to the targets.
@@ -513,9 +513,7 @@ impl<L: Layout> Session<L> {
         if self.step == Step::Ended {
             return;
         }
-        if let Some(request) = self.request.take()
-            && !self.is_maintenance
-        {
+        if let Some(request) = self.request.take() {
             self.actions
                 .push_back(Action::SendToClient(failure.response_to(&request)));
         }
@@ -569,9 +567,7 @@ impl<L: Layout> Session<L> {
 
     /// Responds to the current request, and waits for the next phase's.
     fn answer(&mut self, payload: Payload, next: Phase) {
-        if let Some(request) = self.request.take()
-            && !self.is_maintenance
-        {
+        if let Some(request) = self.request.take() {
             self.actions
                 .push_back(Action::SendToClient(request.response(payload)));
         }
@@ -886,14 +882,15 @@ impl<L: Layout> Session<L> {
             Some((init, _)) => init.mmap_export_blob,
             None => Bytes::new(),
         };
-        self.request = Some(request);
+        let features = match &request.payload {
+            Payload::AnnounceStorageRequest(query) => query.features & L::FEATURES,
+            _ => 0,
+        };
+        self.request = (!self.is_maintenance).then_some(request);
         match self.phase {
             Phase::Query => {
                 self.begin_without_missing();
-                self.client_features = match self.request.as_ref().map(|it| &it.payload) {
-                    Some(Payload::AnnounceStorageRequest(query)) => query.features & L::FEATURES,
-                    _ => 0,
-                };
+                self.client_features = features;
                 self.wanted_features = self.client_features | self.layout.own_features();
                 let expected = MessageType::QueryStorageResponse;
                 let query = self.query();
