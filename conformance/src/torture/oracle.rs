@@ -282,7 +282,7 @@ impl Oracle {
                 flush[index].extend(&added);
             }
             for read in &mut block.reads {
-                // What is written after a takeover must not be read through the earlier service.
+                // Contents written after a takeover must not be read through the earlier service.
                 if self.fenced != Some(read.front_end) {
                     read.seen.extend(&added);
                 }

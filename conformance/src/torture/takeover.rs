@@ -759,7 +759,7 @@ impl<'r, 'a> Heads<'r, 'a> {
         let mut result = Ok(());
         for (at, step) in steps {
             if watch.is_finished() && at > 2000 {
-                // What follows long after the takeover is as good at once.
+                // Steps long after the takeover need not wait for their time.
                 self.run.sleep(0..300);
             } else {
                 sleep_until(start, at);

@@ -295,7 +295,7 @@ struct History {
     /// A target whose contents have to be discarded; `None` once the superblocks record that.
     rebuild: Cell<Option<Target>>,
     scrub: Cell<ScrubPlan>,
-    /// What the last session has left for the next one, and the identity of the target that was offline.
+    /// The target that was offline when the last session ended, and the identity of its storage.
     unfinished: Cell<Option<(Unfinished, Option<Bytes>)>>,
     /// Maximum rate of a scrub in bytes of blocks per second.
     scrub_rate: Arc<AtomicU64>,

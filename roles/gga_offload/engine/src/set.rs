@@ -113,8 +113,8 @@ pub enum Outcome {
     Unread,
 }
 
-/// What a session knows about a target that was offline when it ended, for the next session of the same process: the
-/// target is rebuilt from the stripes that it has missed, and not completely.
+/// State of a target that was offline when a session ended, for the next session of the same process: only the stripes
+/// that the target has missed are rebuilt, and not all.
 #[derive(Debug)]
 pub struct Unfinished {
     set: SetId,
@@ -380,7 +380,7 @@ fn micros(time: Duration) -> u64 {
 
 impl Set {
     /// Creates the state of a set for `workers` workers. `missed`, which must be empty, determines the stripes.
-    /// `unfinished`, which must [apply](Unfinished::applies), is what the previous session has left. `wake`
+    /// `unfinished`, from the previous session, must [apply](Unfinished::applies). `wake`
     /// is called to wake the control thread. Targets can store `version_slots` versions in addition to one version of
     /// each chunk.
     #[must_use]
@@ -477,7 +477,7 @@ impl Set {
         set
     }
 
-    /// What the next session of this process needs to know about a target that is offline now; `None` if there is no such
+    /// State of a target that is offline now, for the next session of this process; `None` if there is no such
     /// target, or if it has to be rebuilt completely. Must be called after the last I/O.
     #[must_use]
     pub fn unfinished(&self) -> Option<Unfinished> {

@@ -234,7 +234,7 @@ pub(super) struct World<'a> {
     exposed: Vec<bool>,
     /// Blocks that were damaged while a member was lost, and may be lost until they are rewritten.
     lost: Vec<bool>,
-    /// What the last session has left for the next one of its process, and the identity of the target's storage.
+    /// Offline target of the last session, for the next one of its process, and the identity of the target's storage.
     unfinished: Option<(Unfinished, (u32, u32))>,
     /// `true` if two targets have rejoined without their data in this session.
     needs_restart: bool,
